@@ -13,12 +13,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// ErrPublicKernel means that the kernels of the sandbox answer without a token, so anyone who
-// knows its address could call the tools of an agent. agent.Begin returns it if it is called
-// with tools. Create the sandbox with [WithPrivateTraffic].
+// ErrPublicKernel means that the kernels of the sandbox answer without a token, so anyone who knows
+// the address of the sandbox could call the tools of an agent. agent.Begin returns it if it is
+// called with tools. Create the sandbox with [WithPrivateTraffic].
 var ErrPublicKernel = errors.New("sandbox: its kernels answer without a token, so others could call the tools: create it with WithPrivateTraffic()")
 
-// private returns an error unless the kernels refuse a request without the sandbox's tokens.
+// private returns an error if the kernels do not refuse a request without the sandbox's tokens.
 func (sb *Sandbox) private(ctx context.Context) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {

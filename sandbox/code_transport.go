@@ -27,11 +27,11 @@ const (
 	// CodeTransportHTTP sends one request for each call. It does not transmit updates of
 	// displays. Features that need the websocket fail with [ErrNeedsWebsocket].
 	//
-	// After a call whose ctx ended, the next call for its context waits at least half a second,
-	// so that the interrupt can arrive. Code that ignores interrupts keeps its context busy
-	// until Contexts.Restart. The next call then fails after half a minute with [ErrRetryable],
-	// and its code was not sent. If E2B's service has lost track of a kernel, a call for its
-	// context waits until ctx ends.
+	// If the ctx of a call ends, the next call in the same code context waits at least half a second,
+	// so that the interrupt can arrive. Code that ignores interrupts keeps its code context busy until
+	// Contexts.Restart. Until then, the next call fails after half a minute with [ErrRetryable] and
+	// does not send its code. If E2B's service has lost track of a kernel, a call in the context of
+	// this kernel waits until ctx ends.
 	CodeTransportHTTP CodeTransport = "http"
 )
 
@@ -65,8 +65,8 @@ func (r *codeRunner) way() CodeTransport {
 	return r.transport
 }
 
-// choose returns the transport to use after an attempt to use the websocket, which ended with
-// err. It decides once, and logs the decision.
+// choose returns the transport to use after an attempt to connect the websocket. err is the result
+// of the attempt. choose decides once, and logs the decision if it is HTTP.
 func (r *codeRunner) choose(ctx context.Context, err error) CodeTransport {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,7 +81,8 @@ func (r *codeRunner) choose(ctx context.Context, err error) CodeTransport {
 	return r.transport
 }
 
-// websocket returns the connection to a context's kernel. The error says why there is none.
+// websocket returns the connection to a context's kernel. The error gives the reason if there is
+// none.
 func (r *codeRunner) websocket(ctx context.Context, id string) (*kernelconn.Kernel, error) {
 	if r.way() == CodeTransportHTTP {
 		return nil, ErrNeedsWebsocket

@@ -19,24 +19,24 @@ import (
 // missing reader. Only a bounded part of the output is kept. All methods are safe for
 // concurrent use.
 //
-// A pause of the sandbox suspends the command; it continues after the resume. This handle then
-// connects to the command again. If requests may resume the sandbox, the handle resumes it as
-// soon as Wait or Events waits. Output may be lost in between, see [CommandResult].OutputCut.
-// If nothing resumes the sandbox, the error matches both [ErrCommandLost] and [ErrGone], with
-// the state [GonePaused].
+// A pause of the sandbox suspends the command. After the resume, the command continues and this
+// handle connects to it again. If requests may resume the sandbox, a waiting Wait or Events resumes
+// it. Output between the pause and the new connection may be lost: see [CommandResult].OutputCut.
+// If nothing resumes the sandbox, the error matches both [ErrCommandLost] and [ErrGone], with the
+// state [GonePaused].
 type Command struct {
 	process        *attachment
 	tag            string
 	own            bool      // this handle started the command
 	bound          bool      // the command ends with the context passed to follow
-	waiting        *audience // the callers that wait for the command; nil: the caller of follow waits
+	waiting        *audience // the callers that wait for the command; nil: only the caller of follow waits
 	stdin          io.Reader // the standard input of the command; may be nil
 	out, errOut    io.Writer // receive the output of the command; may be nil
 	stdout, stderr *clip.Output
 	backlog        *backlog[CommandEvent] // nil for a command without a handle
 	input          chan struct{}          // locked while input is sent; nil: the command takes no input
 	abandon        context.CancelCauseFunc
-	traced         func(*CommandResult, error) // ends the trace of the command, at its end; may be nil
+	traced         func(*CommandResult, error) // called at the end of the command, to end its trace; may be nil
 
 	done   chan struct{} // closed when the fields below are set
 	result *CommandResult
@@ -50,7 +50,7 @@ func newCommand(a *attachment, tag string, stdout, stderr io.Writer, maxOutput i
 	}
 }
 
-// errDisconnected is the error of waiting for a command after Disconnect.
+// errDisconnected is the error of a call that waits for a command or terminal after Disconnect.
 var errDisconnected = fmt.Errorf("%w: disconnected from it; it may still run", ErrClosed)
 
 // PID returns the command's process id in the sandbox.
@@ -59,15 +59,15 @@ func (c *Command) PID() int { return int(c.process.pid) }
 // Tag returns the tag with which the command was started or found; empty if there is none.
 func (c *Command) Tag() string { return c.tag }
 
-// Wait waits for the command's end. It may be called any number of times. An exit status other
-// than 0 is an [*ExitError]; the result is complete then, too. After any other error of the
-// command the result contains the output until then. These errors include those of a Stdout,
-// Stderr or Stdin of the command, and:
+// Wait waits for the command's end. It may be called any number of times. If the exit status is not
+// 0, the error is an [*ExitError], and the result is complete. With any other error of the command,
+// the result contains the output before the error. Such errors include those that a Stdout, Stderr
+// or Stdin of the command returns, and these:
 //   - [ErrCommandLost]: the connection broke
 //   - context.DeadlineExceeded: the command's Timeout has passed
-//   - [ErrClosed]: Disconnect, or Close of the sandbox's handle
+//   - [ErrClosed]: Disconnect, or Close of the sandbox's handle, was called
 //
-// If ctx ends first, Wait returns its error and no result, and the command continues.
+// If ctx ends first, Wait returns the error of ctx and no result, and the command continues.
 func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 	select {
 	case <-c.done:
@@ -83,8 +83,9 @@ func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 	}
 }
 
-// Kill kills the command. The error is os.ErrProcessDone if it has ended. On the local cloud
-// the process has ended when Kill returns; on E2B's service it may end a moment later.
+// Kill kills the command. The error is os.ErrProcessDone if the command has already ended. On the
+// local cloud the process has ended when Kill returns; on E2B's service the process may end a
+// moment later.
 func (c *Command) Kill(ctx context.Context) error { return c.Signal(ctx, os.Kill) }
 
 // Signal sends syscall.SIGTERM or syscall.SIGKILL to the command; the service supports no other
@@ -97,9 +98,9 @@ func (c *Command) Signal(ctx context.Context, signal os.Signal) error {
 	return c.act(ctx, "signal", func(ctx context.Context) error { return c.process.signal(ctx, wire) })
 }
 
-// SendInput writes data to the command's standard input and returns when all of it has been
-// accepted. A command from Start needs [CommandParams.Input]. The data of concurrent calls is
-// not mixed.
+// SendInput writes data to the command's standard input and returns when all data has been
+// accepted. A command from Start needs [CommandParams.Input]. The data of concurrent calls is not
+// mixed.
 func (c *Command) SendInput(ctx context.Context, data []byte) error {
 	return c.withInput(ctx, "send input to", func(ctx context.Context) error {
 		_, err := c.process.input(ctx, data, stdinInput)
@@ -135,12 +136,12 @@ func (c *Command) withInput(ctx context.Context, what string, do func(context.Co
 	})
 }
 
-// Disconnect ends the connection to the command. The command continues, and [Commands.Connect]
-// connects to it again. Its output in between is lost.
+// Disconnect ends the connection to the command. The command continues, and [Commands.Connect] can
+// connect to it again. The output between the two connections is lost.
 func (c *Command) Disconnect() { c.abandon(errDisconnected) }
 
-// act makes a call about the command. It returns an error if the command has ended. what names
-// the call in errors.
+// act calls do, which sends a request about the command. It returns an error if the command has
+// ended. Errors contain what, the name of the action.
 func (c *Command) act(ctx context.Context, what string, do func(context.Context) error) error {
 	select {
 	case <-c.done:
@@ -154,7 +155,8 @@ func (c *Command) act(ctx context.Context, what string, do func(context.Context)
 	return c.process.act(ctx, what, do)
 }
 
-// act makes a call about the process. what names the call in errors.
+// act calls do, which sends a request about the process. It returns an error if the process has
+// ended. Errors contain what, the name of the action.
 func (a *attachment) act(ctx context.Context, what string, do func(context.Context) error) error {
 	a.mu.Lock()
 	gone := a.gone
@@ -165,7 +167,7 @@ func (a *attachment) act(ctx context.Context, what string, do func(context.Conte
 	return a.sb.act(ctx, fmt.Sprintf("%s command %d", what, a.pid), do)
 }
 
-// act makes a call about a process. what names the call in errors.
+// act calls do, which sends a request about a process. Errors contain what, the name of the action.
 func (sb *Sandbox) act(ctx context.Context, what string, do func(context.Context) error) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -182,9 +184,9 @@ func (sb *Sandbox) act(ctx context.Context, what string, do func(context.Context
 	return err
 }
 
-// follow receives the output until the command or life ends. It kills the command in the
-// background in three cases: the command is bound to life and life ends, its time is over, or
-// its output cannot be delivered.
+// follow receives the output until the command or life ends. It kills the command in the background
+// in three cases: life ends and the command is bound to it, the Timeout of the command has passed,
+// or its output cannot be delivered.
 func (c *Command) follow(life context.Context) (*CommandResult, error) {
 	stop := context.AfterFunc(life, c.process.cancel)
 	defer stop()
@@ -255,8 +257,8 @@ func output(c *clip.Output, w io.Writer, p []byte) error {
 	return err
 }
 
-// feed sends the input to the command until the input or the command ends. If the command ends
-// without reading all of it, that is no error, as with a pipe.
+// feed sends the input to the command until the input or the command ends. A command that ends
+// without reading all of the input causes no error, as with a pipe.
 func (c *Command) feed(ctx context.Context, failed chan<- error) {
 	buffer := make([]byte, inputChunk)
 	for {

@@ -19,9 +19,9 @@ type CommandEvent struct {
 	Exit *CommandResult
 }
 
-// Events iterates over the command's output, in the order of arrival, and its end. An exit
-// status other than 0 is no error here. If the command cannot be followed to its end, the last
-// item is an error: one of the errors of Wait, or that of ctx.
+// Events iterates over the output of the command, in the order of arrival. The last event is the
+// end of the command. An exit status other than 0 is no error here. If the command cannot be
+// followed to its end, the last item is an error: one of the errors of Wait, or that of ctx.
 //
 // During a loop nothing is lost: the command waits for a slow loop. While no loop runs, the
 // last 256 KiB of output are kept for the next one, and earlier output is counted as dropped.

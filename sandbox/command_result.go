@@ -19,9 +19,9 @@ type CommandResult struct {
 	// ended the command or envd's description is unknown. If the last command of a shell was
 	// killed by signal n, Signal is 0 and ExitCode is 128+n.
 	Signal int
-	// Status describes the end of the command in words, such as "exit status 3". If a signal
-	// ended it, or envd knows a reason, Status is like "signal: killed (out of memory: the
-	// sandbox's limit is 2 GiB)".
+	// Status describes the end of the command in words, such as "exit status 3". If a signal ended the
+	// command, or envd knows the reason for its end, Status is like "signal: killed (out of memory:
+	// the sandbox's limit is 2 GiB)".
 	Status string
 	// Stdout and Stderr are the output that was kept. A line marks each place where bytes were
 	// dropped. Bytes that are not UTF-8 become U+FFFD; use [CommandParams.Stdout] and Stderr to
@@ -29,24 +29,24 @@ type CommandResult struct {
 	Stdout, Stderr string
 	// StdoutDropped and StderrDropped are the numbers of bytes that were not kept.
 	StdoutDropped, StderrDropped int64
-	// OutputHeld reports that child processes still had the command's output open when the
-	// command ended, as after "server & echo started". They continue to run, and their later
-	// output is lost: the local cloud ends a command at most 500 ms after its own process. The
-	// service's daemon never sets OutputHeld: there such a command lasts until all of its
-	// processes end or close their output. Redirect the output of processes that should
-	// continue: "server >server.log 2>&1 &".
+	// OutputHeld reports that child processes still had the command's output open when the command
+	// ended, as after "server & echo started". They continue to run, and their later output is lost:
+	// the local cloud ends a command at most 500 ms after its own process. The service's daemon never
+	// sets OutputHeld: on E2B's service such a command lasts until all of its processes end or close
+	// their output. Redirect the output of processes that should continue: "server >server.log 2>&1
+	// &".
 	OutputHeld bool
 	// OutputCut reports that the sandbox was paused while the command ran. The output between
 	// the pause and the next connection of this handle is lost. Earlier output is kept.
 	OutputCut bool
 }
 
-// Truncated reports whether output was dropped; StdoutDropped and StderrDropped are the
-// amounts.
+// Truncated reports whether output was dropped; StdoutDropped and StderrDropped are the numbers of
+// dropped bytes.
 func (r *CommandResult) Truncated() bool { return r.StdoutDropped > 0 || r.StderrDropped > 0 }
 
-// signals contains the Linux signals that can end a process, by number. The names are those of
-// Go, because envd is written in Go. Go calls the signals above these "signal 34" and so on.
+// signals contains the Linux signals that can end a process, by number. The names are those of Go,
+// because envd is written in Go. Go names the higher signals by their number, such as "signal 34".
 var signals = [...]string{
 	1: "hangup", 2: "interrupt", 3: "quit", 4: "illegal instruction", 5: "trace/breakpoint trap", 6: "aborted",
 	7: "bus error", 8: "floating point exception", 9: "killed", 10: "user defined signal 1", 11: "segmentation fault",
@@ -59,7 +59,7 @@ var signals = [...]string{
 // sandbox.
 const maxStatus = 512
 
-// maxSignal is the highest number of a signal of Linux, which is a real-time signal.
+// maxSignal is the highest signal number of Linux. It belongs to a real-time signal.
 const maxSignal = 64
 
 // newCommandResult returns the result that the end event of a process reports. A nil event
@@ -76,7 +76,7 @@ func newCommandResult(end *process.ProcessEvent_EndEvent) *CommandResult {
 }
 
 // signalOf returns the number of the signal in envd's description of a process's end, such as
-// "signal: aborted (core dumped)". It returns 0 if there is none.
+// "signal: aborted (core dumped)". It returns 0 if the description contains no signal.
 func signalOf(status string) int {
 	words, ok := strings.CutPrefix(status, "signal: ")
 	if !ok {

@@ -28,20 +28,20 @@ type CommandParams struct {
 	Envs map[string]string
 	// Tag is a name for the command, by which [ByTag] selects it.
 	Tag string
-	// Timeout limits the running time of the command. After it the command is killed, even if
-	// this program has ended, and the error is context.DeadlineExceeded. Zero means no limit
-	// but the life of the sandbox.
+	// Timeout limits the running time of the command. When the time has passed, the command is killed,
+	// even if this program has ended, and the error is context.DeadlineExceeded. Zero means that only
+	// the end of the sandbox limits the time.
 	Timeout time.Duration
-	// Stdin is the command's standard input; nil means an empty one. It is read until the
-	// command ends. The call does not wait for a Read that is in progress at that time.
+	// Stdin is the command's standard input; nil means an empty one. It is read until the command
+	// ends. The call does not wait for a Read that is still in progress at the command's end.
 	Stdin io.Reader
 	// Input keeps the standard input of a command from Start open for [Command.SendInput].
 	// Stdin must be nil.
 	Input bool
-	// Stdout and Stderr receive the command's output as it arrives; nil means none. A piece of
-	// output may end in the middle of a character. An error that they return ends the command.
-	// Run calls them on the caller's goroutine, Start on a goroutine of its own, and never both
-	// at the same time.
+	// Stdout and Stderr receive the command's output as it arrives; nil means none. A piece of output
+	// may end in the middle of a character. An error from one of the writers ends the command. Run
+	// calls the writers on the caller's goroutine, and Start on a separate goroutine. The two writers
+	// are never called at the same time.
 	Stdout, Stderr io.Writer
 	// MaxOutputBytes limits the bytes of each stream that the result keeps: half of them from
 	// the beginning and half from the end. Zero means [DefaultMaxOutputBytes]; a negative
@@ -53,33 +53,35 @@ type CommandParams struct {
 type CommandConnectParams struct {
 	// User is the user for the connection; empty means the default user.
 	User string
-	// Stdout and Stderr receive the exact bytes of the output as they arrive; nil means none.
-	// They are called one at a time. An error that they return ends the connection, not the
-	// command.
+	// Stdout and Stderr receive the exact bytes of the output as they arrive; nil means none. The two
+	// writers are never called at the same time. An error from one of them ends the connection, not
+	// the command.
 	Stdout, Stderr io.Writer
 	// MaxOutputBytes has the meaning of [CommandParams].MaxOutputBytes.
 	MaxOutputBytes int64
 }
 
 // Run runs a command line with bash as a login shell, and waits for its end. A command is never
-// started twice. An exit status other than 0 is an [*ExitError]; the result is complete then,
-// too. With any other error the result contains the output until then, or is nil if the command
-// did not start. When ctx ends, Run kills the command and returns at once; it only waits for a
-// Write to Stdout or Stderr that is in progress.
+// started twice. If the exit status is not 0, the error is an [*ExitError], and the result is
+// complete. With any other error, the result contains the output before the error, or is nil if the
+// command did not start. When ctx ends, Run kills the command and returns at once; it waits only
+// for a Write to Stdout or Stderr that is in progress.
 //
-// A command that leaves processes running must redirect their output: "server >server.log 2>&1
-// &". If they still have the command's output open, Run waits for them on E2B's service. On the
-// local cloud their later output is lost: see [CommandResult.OutputHeld].
+// A command that leaves processes running must redirect their output: "server >server.log 2>&1 &".
+// If these processes still have the command's output open when the command ends, Run waits for them
+// on E2B's service. On the local cloud, Run does not wait, and their later output is lost: see
+// [CommandResult.OutputHeld].
 func (c *Commands) Run(ctx context.Context, command string, p *CommandParams) (*CommandResult, error) {
 	return c.runLine(ctx, command, loginShell(command), p)
 }
 
-// runOwn runs a command line of this package like Run, but bash reads no files of the user.
+// runOwn runs a command line that this package wrote. It works like Run, except that bash reads no
+// files of the user.
 func (c *Commands) runOwn(ctx context.Context, line string, p *CommandParams) (*CommandResult, error) {
 	return c.runLine(ctx, line, ownShell(line), p)
 }
 
-// runLine runs argv. command is the command line for errors and traces.
+// runLine runs argv. Errors and traces contain command as the command line.
 func (c *Commands) runLine(ctx context.Context, command string, argv []string, p *CommandParams) (*CommandResult, error) {
 	if p == nil {
 		p = &CommandParams{}
@@ -101,11 +103,11 @@ func (c *Commands) runLine(ctx context.Context, command string, argv []string, p
 	return result, err
 }
 
-// Start starts a command line like Run, and returns as soon as the command runs. ctx limits
-// only the start: if ctx ends first, a process that may have been started is killed. The
-// command then ends by itself, by Kill, by Timeout or with the sandbox. Closing the handle of a
-// sandbox that remains does not end it. Its output is received even if the caller does not wait
-// for it.
+// Start starts a command line like Run, and returns as soon as the command runs. ctx limits only
+// the start: if ctx ends first, a process that may have been started is killed. The command then
+// ends by itself, by Kill, by Timeout or with the sandbox. Closing the sandbox's handle does not
+// end the command if the sandbox continues to run. The output of the command is received even if
+// the caller does not wait for the command.
 func (c *Commands) Start(ctx context.Context, command string, p *CommandParams) (*Command, error) {
 	if p == nil {
 		p = &CommandParams{}
@@ -124,11 +126,11 @@ func (c *Commands) Start(ctx context.Context, command string, p *CommandParams) 
 	return started, err
 }
 
-// Connect returns a handle to a running process that any program may have started. ctx limits
-// only the connecting. The output begins now; earlier output is not repeated. If the process
-// ended at most 30 seconds ago, the handle has its result without output. If it ended earlier,
-// or the daemon is older than 0.6.12, the error is api.ErrNotFound. For a process with a
-// terminal use [PTY.Connect].
+// Connect returns a handle to a running process that any program may have started. ctx limits only
+// the time to connect. The output begins at the connection; earlier output is not repeated. If the
+// process ended at most 30 seconds ago, the handle returns the result of the process without
+// output. If it ended earlier, or the daemon is older than 0.6.12, the error is api.ErrNotFound.
+// For a process with a terminal use [PTY.Connect].
 func (c *Commands) Connect(ctx context.Context, which ProcessSelector, p *CommandConnectParams) (*Command, error) {
 	if p == nil {
 		p = &CommandConnectParams{}
@@ -151,13 +153,13 @@ func (c *Commands) Connect(ctx context.Context, which ProcessSelector, p *Comman
 // loginShell returns the arguments that run a command line in a login shell.
 func loginShell(command string) []string { return []string{"/bin/bash", "-l", "-c", command} }
 
-// ownShell returns the arguments that run a command line of this package. Its bash (-p) reads
-// no files and takes no functions from its environment, so a user's .bashrc cannot change the
-// outcome.
+// ownShell returns the arguments that run a command line which this package wrote. They start bash
+// with -p: it reads no files and imports no functions from its environment, so a user's .bashrc
+// cannot change the outcome.
 func ownShell(line string) []string { return []string{"/bin/bash", "-p", "-c", line} }
 
-// run runs argv to its end. The command ends with ctx. Errors are returned as they are, except
-// for [*ExitError].
+// run runs argv to its end. The command ends when ctx ends. Apart from [*ExitError], run returns
+// errors unchanged.
 func (c *Commands) run(ctx context.Context, argv []string, p *CommandParams) (*CommandResult, error) {
 	ctx, release := limited(ctx, p.Timeout)
 	defer release()
@@ -205,7 +207,8 @@ func optional(s string) *string {
 	return &s
 }
 
-// handle returns a command that outlives the call that started it.
+// handle opens a command with open, and follows it on a goroutine of its own. The command outlives
+// the call.
 func (c *Commands) handle(ctx context.Context, what string, timeout time.Duration, open func(ctx, life context.Context) (*Command, error)) (*Command, error) {
 	ctx, opened, err := c.sb.begin(ctx)
 	if err != nil {

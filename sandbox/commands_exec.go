@@ -12,22 +12,23 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// Quote returns word so that the shell of [Commands.Run] and [Commands.Start] reads it
-// as one word, whatever is in it. A word that needs no quotes is returned unchanged. No
-// shell can have a NUL byte in a word, and a line that is not UTF-8 is not sent: for
-// such words, and where no shell is needed, use [Commands.Exec].
+// Quote quotes word. The shell of [Commands.Run] and [Commands.Start] then reads it as one word,
+// whatever bytes it contains. A word that needs no quotes is returned unchanged. A word of a shell
+// cannot contain a NUL byte. Run and Start do not send a line that is not UTF-8: for words that are
+// not UTF-8, and for commands that need no shell, use [Commands.Exec].
 func Quote(word string) string { return shell.Quote(word) }
 
 // Exec runs the program name with arguments and waits for its end. No shell interprets the
-// arguments. A name without a slash is looked up in the PATH of the sandbox or of p.Envs. No
-// login shell runs first, so variables that profiles set are missing. Names and arguments may
-// contain any byte except NUL. An argument is limited to 128 KiB. Arguments that are not UTF-8
-// pass through a bash, which the sandbox must have.
+// arguments. A name without a slash is looked up in the PATH of the sandbox or of p.Envs. No login
+// shell runs first, so variables that profiles set are missing. The name and the arguments may
+// contain any byte except NUL. An argument is limited to 128 KiB. Arguments that are not UTF-8 pass
+// through a bash, which the sandbox must have.
 //
-// p may be nil. Results and errors are those of [Commands.Run]. If the program is missing in
-// the sandbox, the status is 127 and the [*ExitError] also matches [exec.ErrNotFound]. A second
-// command checks that the program is missing, because a program may itself end with status 127.
-// The status is 126 for a directory and for a file that cannot be executed.
+// p may be nil. Results and errors are those of [Commands.Run]. If the program is missing in the
+// sandbox, the status is 127 and the [*ExitError] also matches [exec.ErrNotFound]. Before it
+// returns that error, Exec checks with a second command that the program is missing, because a
+// program may itself end with status 127. If name is a directory or a file that cannot be executed,
+// the status is 126.
 func (c *Commands) Exec(ctx context.Context, name string, args []string, p *CommandParams) (*CommandResult, error) {
 	argv := append([]string{name}, args...)
 	if err := checkArgv(argv); err != nil {
@@ -41,8 +42,8 @@ func (c *Commands) Exec(ctx context.Context, name string, args []string, p *Comm
 	return result, fmt.Errorf("sandbox: %w: %w", &exec.Error{Name: name, Err: exec.ErrNotFound}, err)
 }
 
-// Output runs a program like [Commands.Exec] and returns the exact bytes of its standard
-// output. If the program fails, Output returns its output with an [*ExitError], which contains
+// Output runs a program like [Commands.Exec] and returns the exact bytes of its standard output. If
+// the program fails, Output returns the standard output together with an [*ExitError] that contains
 // the standard error.
 //
 // No output is dropped. A program that prints more than p.MaxOutputBytes bytes is killed, and
@@ -52,9 +53,9 @@ func (c *Commands) Output(ctx context.Context, name string, args []string, p *Co
 	return c.output(ctx, name, args, p, false)
 }
 
-// CombinedOutput is like [Commands.Output], for standard output and standard error together.
-// The bytes are in the order of arrival. That may differ from the order of writing, because the
-// two streams are separate pipes. p.Stdout and p.Stderr must be nil.
+// CombinedOutput is like [Commands.Output], for standard output and standard error together. The
+// bytes are in the order of arrival. The order of arrival may differ from the order of writing,
+// because the two streams are separate pipes. p.Stdout and p.Stderr must be nil.
 func (c *Commands) CombinedOutput(ctx context.Context, name string, args []string, p *CommandParams) ([]byte, error) {
 	return c.output(ctx, name, args, p, true)
 }
@@ -101,7 +102,7 @@ func (w *wholeOutput) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// checkArgv returns an error for arguments with which no program can start.
+// checkArgv returns an error if no program can start with these arguments.
 func checkArgv(argv []string) error {
 	if argv[0] == "" {
 		return errors.New("the program's name is empty")

@@ -18,12 +18,12 @@ for e2bctl_piece; do
 done
 exec -- "${e2bctl_argv[@]}"`
 
-// encodedPiece is the number of bytes of an argument in one piece. Encoding multiplies them by
-// at most five, and Linux limits an argument to 128 KiB.
+// encodedPiece limits the bytes of an argument that one piece encodes. The encoding is at most five
+// times as long, and Linux limits an argument to 128 KiB.
 const encodedPiece = 16 << 10
 
-// wireArgv returns arguments that start argv and that the protocol, which is text, can carry.
-// If argv is not UTF-8, they run a bash that decodes argv.
+// wireArgv returns arguments that start argv and that are valid in the protocol, which transmits
+// only text. If argv is not UTF-8, the returned arguments run a bash that decodes argv.
 func wireArgv(argv []string) []string {
 	if !slices.ContainsFunc(argv, func(word string) bool { return !utf8.ValidString(word) }) {
 		return argv
@@ -35,8 +35,8 @@ func wireArgv(argv []string) []string {
 	return encoded
 }
 
-// encodeArgument returns an argument in pieces, with the escapes of printf's %b. The first byte
-// of a piece is "." if it is the last one, and "+" otherwise.
+// encodeArgument returns an argument in pieces, with the escapes of printf's %b. The first byte of
+// the last piece is ".". The first byte of every other piece is "+".
 func encodeArgument(word string) []string {
 	var pieces []string
 	for {

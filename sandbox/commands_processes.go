@@ -19,7 +19,8 @@ type ProcessInfo struct {
 	Tag  string
 	Cmd  string
 	Args []string
-	// Envs and Cwd are the variables and the directory that the start requested.
+	// Envs and Cwd are the environment variables and the working directory that the caller requested
+	// when it started the process.
 	Envs map[string]string
 	Cwd  string
 }
@@ -73,9 +74,9 @@ type CommandKillParams struct {
 	Signal os.Signal
 }
 
-// Kill kills a process that was started in the sandbox as a command or a terminal. If there is
-// none, the error matches both api.ErrNotFound and os.ErrProcessDone. If several processes have
-// the selected tag, Kill returns an error and kills none.
+// Kill kills a process that was started in the sandbox as a command or a terminal. If no such
+// process runs, the error matches both api.ErrNotFound and os.ErrProcessDone. If several processes
+// have the selected tag, Kill returns an error and kills none.
 func (c *Commands) Kill(ctx context.Context, which ProcessSelector, p *CommandKillParams) error {
 	wire := process.Signal_SIGNAL_SIGKILL
 	if p != nil && p.Signal != nil {
@@ -109,9 +110,9 @@ func (c *Commands) list(ctx context.Context) ([]ProcessInfo, error) {
 	return list, nil
 }
 
-// find returns the selector to send to envd, and the tag if it is known. It first looks up a
-// tag in the list, because the service's daemon selects any of several processes with the same
-// tag, and misses some.
+// find returns the selector to send to envd, and the tag if it is known. It first looks up a tag in
+// the list of processes, because the service's daemon selects any one of several processes with the
+// same tag, and does not find some processes.
 func (c *Commands) find(ctx context.Context, which ProcessSelector) (*process.ProcessSelector, string, error) {
 	if which.tag == "" {
 		pid, err := wirePID(which.pid)

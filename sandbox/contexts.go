@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
-// Contexts manages the contexts of a sandbox's code. Each context has a kernel and variables of
-// its own. It is safe for concurrent use.
+// Contexts manages the code contexts of a sandbox. Each context has a kernel and variables of its
+// own. Contexts is safe for concurrent use.
 type Contexts struct{ sb *Sandbox }
 
 // ContextID identifies a context of a sandbox. An empty id means the default context, except
@@ -23,7 +23,7 @@ type ContextID string
 type CodeContext struct {
 	// ID is the id for RunCodeParams.Context and agent.Params.Context.
 	ID ContextID `json:"id"`
-	// Language is the language of its code.
+	// Language is the programming language of the context.
 	Language string `json:"language"`
 	// Cwd is the directory in which the context started.
 	Cwd string `json:"cwd,omitempty"`
@@ -31,8 +31,7 @@ type CodeContext struct {
 
 // CodeContextParams describes the context to create.
 type CodeContextParams struct {
-	// Language is the language of its code, as in [RunCodeParams]; empty means
-	// Python.
+	// Language is the programming language of the context, as in [RunCodeParams]; empty means Python.
 	Language string
 	// Cwd is the directory in which the context starts; empty means the user's home.
 	Cwd string
@@ -58,7 +57,7 @@ func (c *Contexts) Create(ctx context.Context, p *CodeContextParams) (*CodeConte
 }
 
 // List returns the contexts in the order of their creation. The default context may not exist
-// before the first code runs. A context is left out if its kernel has died, will not be
+// before the first code runs. List omits a context if its kernel has died and will not be
 // restarted, and this handle has noticed that.
 func (c *Contexts) List(ctx context.Context) ([]CodeContext, error) {
 	sb := c.sb
@@ -84,14 +83,15 @@ func codeContext(c kernelconn.Context) CodeContext {
 
 // Restart replaces the kernel of a context with a new one under the same id; the variables are
 // lost. An empty id means the default context. Code that runs in the context fails with
-// [ErrKernelDied] or [ErrKernelLost]. Code that waits then runs in the new kernel. Restart also
-// works when the service no longer restarts the kernel; see [ErrKernelDied].
+// [ErrKernelDied] or [ErrKernelLost]. Code that waits for the context runs in the new kernel.
+// Restart also works if the service itself no longer restarts the kernel: see [ErrKernelDied].
 func (c *Contexts) Restart(ctx context.Context, id ContextID) error {
 	return c.end(ctx, "restart", cmp.Or(string(id), kernelconn.DefaultContext), c.sb.code.kernels.Restart)
 }
 
-// Remove ends a context. Code that runs in it fails as after [Contexts.Restart]. Code that
-// waits fails because the context is missing; in the default context it runs in a new kernel.
+// Remove ends a context. Code that runs in it fails as after [Contexts.Restart]. Code that waits
+// for the context then fails, because the context is missing. Code that waits for the default
+// context runs in a new kernel.
 func (c *Contexts) Remove(ctx context.Context, id ContextID) error {
 	return c.end(ctx, "remove", string(id), c.sb.code.kernels.Remove)
 }

@@ -25,9 +25,9 @@ type Completion struct {
 	Start, End int
 }
 
-// Complete asks a kernel for completions of code at cursor, a byte index. It waits until the
-// kernel has no code to run, and runs no code itself. It needs the websocket; without it the
-// error is [ErrNeedsWebsocket]. A kernel that cannot complete code returns no matches, or an
+// Complete asks a kernel for completions of code at cursor, a byte index. It waits until the kernel
+// has no code to run, and runs no code itself. Without the websocket the error is
+// [ErrNeedsWebsocket]. From a kernel that cannot complete code, Complete returns no matches or an
 // error. When ctx ends, Complete returns and interrupts nothing.
 func (c *Contexts) Complete(ctx context.Context, code string, cursor int, p *CompleteParams) (*Completion, error) {
 	if p == nil {
@@ -55,10 +55,10 @@ type InspectParams struct {
 	Source bool
 }
 
-// Inspect returns a kernel's information about the name at cursor, a byte index of code. For
-// Python it is the name's signature, type and documentation. It is "" if the kernel does not
-// know the name. The text has no escape sequences of terminals; it comes from the sandbox and
-// may contain anything else. Inspect waits, ends and fails like [Contexts.Complete].
+// Inspect returns a kernel's information about the name at cursor, a byte index of code. For Python
+// it is the name's signature, type and documentation. The information is "" if the kernel does not
+// know the name. Terminal escape sequences are removed from it. It comes from the sandbox and may
+// contain any other text. Inspect waits for the kernel, ends and fails like [Contexts.Complete].
 func (c *Contexts) Inspect(ctx context.Context, code string, cursor int, p *InspectParams) (string, error) {
 	if p == nil {
 		p = &InspectParams{}
@@ -89,15 +89,15 @@ type CheckParams struct {
 	Language string
 }
 
-// CodeVerdict is a kernel's answer to whether code can run as it is.
+// CodeVerdict is a kernel's answer to the question whether code can run as it is.
 type CodeVerdict string
 
 // These are the verdicts.
 const (
 	VerdictComplete   CodeVerdict = "complete"
 	VerdictIncomplete CodeVerdict = "incomplete" // more lines are expected
-	VerdictInvalid    CodeVerdict = "invalid"    // more lines cannot make it valid
-	VerdictUnknown    CodeVerdict = "unknown"    // the kernel does not know
+	VerdictInvalid    CodeVerdict = "invalid"    // the code is invalid, and more lines cannot make it valid
+	VerdictUnknown    CodeVerdict = "unknown"    // the kernel cannot decide
 )
 
 // CodeCheck is the result of [Contexts.Check].
@@ -107,8 +107,8 @@ type CodeCheck struct {
 	Indent string
 }
 
-// Check asks a kernel whether code can run as it is, or whether more lines are expected. It
-// waits, ends and fails like [Contexts.Complete].
+// Check asks a kernel whether code can run as it is, or whether more lines are expected. Check
+// waits for the kernel, ends and fails like [Contexts.Complete].
 func (c *Contexts) Check(ctx context.Context, code string, p *CheckParams) (*CodeCheck, error) {
 	if p == nil {
 		p = &CheckParams{}
@@ -124,7 +124,7 @@ func (c *Contexts) Check(ctx context.Context, code string, p *CheckParams) (*Cod
 	return &CodeCheck{Verdict: reply.Status, Indent: reply.Indent}, nil
 }
 
-// askAt asks a kernel about a position in code.
+// askAt sends a kernel a question about a position in code.
 func (c *Contexts) askAt(ctx context.Context, q kernelconn.Question, code string, cursor int, more map[string]any, reply any) error {
 	if cursor < 0 || cursor > len(code) || cursor < len(code) && !utf8.RuneStart(code[cursor]) {
 		return fmt.Errorf("sandbox: %s: the cursor %d is not at a character of the code: %w", q.Kind, cursor, api.ErrInvalidArgument)

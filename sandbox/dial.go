@@ -20,9 +20,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/httpwait"
 )
 
-// relay connects its standard input and output to a port, over IPv4 or IPv6, and then prints
-// one byte. It needs bash and cat, which every template has. It ends when the server closes the
-// connection, or on SIGTERM.
+// relay is a shell script that connects its standard input and output to a port of its own machine,
+// over IPv4 or IPv6. It prints one byte when it is connected. It needs bash and cat, which every
+// template has. It ends when the server closes the connection, or on SIGTERM.
 const relay = `{ exec 3<>"/dev/tcp/127.0.0.1/$1"; } 2>/dev/null || { exec 3<>"/dev/tcp/::1/$1"; } || exit 7
 trap 'kill $(jobs -p) 2>/dev/null' EXIT
 trap exit TERM
@@ -38,15 +38,15 @@ const relayRefused = 7
 // maxRelayError limits the bytes of the relay's error output that are kept.
 const maxRelayError = 4 << 10
 
-// Dial opens a connection to a port of a sandbox, remote or local. Use it for protocols other
-// than HTTP, such as those of databases or ssh, and [Sandbox.Transport] for HTTP. ctx limits
-// only the dialling. The error is [ErrPortClosed] if nothing listens.
+// Dial opens a connection to a port of a sandbox, remote or local. Use it for protocols other than
+// HTTP, such as those of databases or ssh. For HTTP use [Sandbox.Transport]. ctx limits only the
+// time to connect. The error is [ErrPortClosed] if nothing listens on the port.
 //
 // A process in the sandbox relays the bytes. Opening a connection takes as long as starting a
-// command, and each message as long as a request. Deadlines work. A write returns before the
-// server has received the bytes. One direction cannot be closed alone: Close ends both
-// directions, and so does the server when it closes its side. Closing the sandbox's handle
-// closes the connection.
+// command, and each message takes as long as a request. The connection supports deadlines. A write
+// returns before the server has received the bytes. One direction cannot be closed alone: Close
+// ends both directions, and a server that closes its side also ends both. Closing the sandbox's
+// handle closes the connection.
 func (sb *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	// The connection outlives ctx. Closing the handle cuts it off like a call.
 	life, end, err := sb.begin(context.WithoutCancel(ctx))
@@ -63,8 +63,8 @@ func (sb *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return c, nil
 }
 
-// dial starts a relay and waits for its report. It calls end when both the relay and the
-// connection have ended.
+// dial starts a relay and waits until the relay has connected or failed. It calls end when both the
+// relay and the connection have ended.
 func (sb *Sandbox) dial(ctx, life context.Context, end func(), port int) (*portConn, error) {
 	if port < 1 || port > 65535 {
 		end()
@@ -113,14 +113,14 @@ func (sb *Sandbox) dial(ctx, life context.Context, end func(), port int) (*portC
 	return nil, err
 }
 
-// tunnel carries data between a connection and a relay, in both directions.
+// tunnel transfers data between a connection and a relay, in both directions.
 type tunnel struct {
 	sb        *Sandbox
 	port      int
 	conn      *portConn
 	far       net.Conn // the other end of conn
 	connected chan error
-	relay     *attachment // the relay, set before any bytes are carried
+	relay     *attachment // the relay; set before the first byte is transferred
 	opened    bool        // the relay is connected
 	asleep    bool        // a pause has cut off the relay
 	stderr    []byte
@@ -129,7 +129,8 @@ type tunnel struct {
 	close     context.CancelFunc
 }
 
-// run starts the relay and carries its output until it or the connection ends.
+// run starts the relay and forwards its output to the connection, until the relay or the connection
+// ends.
 func (t *tunnel) run() {
 	err := t.carry()
 	t.conn.failed.CompareAndSwap(nil, &err)
@@ -215,7 +216,7 @@ func (t *tunnel) receive(event *process.ProcessEvent_DataEvent) error {
 	return err // this side has closed the connection
 }
 
-// write forwards the bytes written to the connection to the relay.
+// write forwards to the relay all bytes that are written to the connection.
 func (t *tunnel) write() {
 	buffer := make([]byte, inputChunk)
 	for {
@@ -251,7 +252,7 @@ type portConn struct {
 	net.Conn // one end of a pipe
 	port     portAddr
 	close    func() error
-	failed   atomic.Pointer[error] // the reason why the other end was closed
+	failed   atomic.Pointer[error] // the reason why the other end of the pipe was closed
 }
 
 // Read reads from the connection. It returns io.EOF if the server closed the connection, and

@@ -18,7 +18,7 @@
 //
 // # Configuration
 //
-// Each setting comes from the first of these sources that has it: an option such as
+// Each setting comes from the first of these sources that contains it: an option such as
 // [WithAPIKey], the environment (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN, E2B_SANDBOX_URL,
 // E2B_VOLUME_API_URL), the file .env in the working directory, and the default. An address from
 // .env is refused unless the key also comes from .env; see [api.FromEnv].
@@ -26,10 +26,10 @@
 // # Life of a sandbox
 //
 // By default a sandbox has a lease, which its open handle renews. The sandbox ends at most five
-// minutes after the program ends, even if the program crashes. [WithExpiry] sets a fixed
-// lifetime instead. The context of a call limits only the call and never ends a sandbox.
-// [Sandbox.Close] tears down a sandbox that this program created and leaves one that it
-// connected to running; [Sandbox.Detach] leaves both running.
+// minutes after the program ends, even if the program crashes. [WithExpiry] sets a fixed lifetime
+// instead. The context of a call limits only the call and never ends a sandbox. [Sandbox.Close]
+// tears down a sandbox that this program created. A sandbox to which the program only connected
+// continues to run. [Sandbox.Detach] leaves both kinds running.
 //
 // [Sandbox.Pause] keeps a sandbox for later, with its processes and memory or only with its
 // files, and [Sandbox.Resume] or [Connect] continues it, even days later and in another
@@ -38,8 +38,8 @@
 //
 // [Sandbox.Fork] makes copies of a running sandbox, to try several continuations of one state.
 // [Sandbox.Snapshot] keeps a state, from which [WithTemplate] creates any number of sandboxes.
-// E2B's service also copies processes and memory, as does a local cloud with an engine that
-// saves memory, such as gVisor. Others copy only the files. The results report which.
+// E2B's service also copies processes and memory, as does a local cloud with an engine that saves
+// memory, such as gVisor. Other engines copy only the files. The results report which was copied.
 //
 // Package sandbox/template builds templates. A template has files, variables and a server to
 // start, and [WithTemplate] creates sandboxes from it.
@@ -47,27 +47,28 @@
 // # Ports
 //
 // A program reaches the servers in a sandbox with [Sandbox.Transport] for HTTP,
-// [Sandbox.DialWebsocket] for websockets, and [Sandbox.Dial] for everything else. The servers
-// may listen on any address in the sandbox. [Sandbox.URL] is for browsers. The first three
-// resolve no host name for a port, so they also work with the local cloud.
+// [Sandbox.DialWebsocket] for websockets, and [Sandbox.Dial] for everything else. The servers may
+// listen on any address in the sandbox. [Sandbox.URL] is for browsers. Transport, DialWebsocket and
+// Dial resolve no host name for a port, so they also work with the local cloud.
 //
 // # Commands and terminals
 //
 // [Commands.Run] runs a command and waits for its end, as exec.Cmd's Run does; the command ends
-// when the context does. [Commands.Start] returns a [Command] that outlives its context, to
-// wait for, signal, send input to and follow. [PTY.Open] returns a [Terminal], an
-// [io.ReadWriteCloser]. [Commands.Connect] and [PTY.Connect] connect to a running one by its
-// pid or its tag. All commands and terminals end with the sandbox.
+// when the context does. [Commands.Start] returns a [Command] that outlives the context of the
+// call. The methods of the Command wait for it, signal it, send it input and follow its output.
+// [PTY.Open] returns a [Terminal], an [io.ReadWriteCloser]. [Commands.Connect] and [PTY.Connect]
+// connect to a running command or terminal by its pid or its tag. All commands and terminals end
+// with the sandbox.
 //
 // [Git] has the git operations of E2B's SDKs, with credentials that apply to one call.
 //
 // # Packages
 //
 // [Packages.Install] installs packages by their requirements. [Packages.Lock] pins them, and
-// [Packages.InstallLock] installs exactly the files of a [LockFile], checked by their hashes.
-// It uses the cache of this machine if it has them. [WithPackageIndex] sets another package
-// index. The error is a [*RequirementError] for a refused requirement, and an [*InstallError]
-// for a failure of pip.
+// [Packages.InstallLock] installs exactly the files of a [LockFile], checked by their hashes. It
+// uses the files in the cache of this machine if they are there. [WithPackageIndex] sets another
+// package index. The error is a [*RequirementError] for a refused requirement, and an
+// [*InstallError] for a failure of pip.
 //
 // # Agents
 //
@@ -98,23 +99,24 @@
 //   - [*ExecutionError]: code raised an exception; the execution is complete
 //   - [*fs.PathError]: an operation on a file failed
 //
-// A call whose context ends returns within 100 ms with the context's error. The command is
-// killed or the code interrupted in the background, and Close waits for that. If code ignores
-// the interrupt, its kernel is replaced. The next call for that context returns
-// [ErrKernelRestarted], except in a run of package agent whose StepTimeout ended the code.
+// A call whose context ends returns within 100 ms with the context's error. In the background the
+// command is killed or the code is interrupted, and Close waits for that. If code ignores the
+// interrupt, its kernel is replaced. The next call for that context returns [ErrKernelRestarted],
+// except in a run of package agent whose StepTimeout ended the code.
 //
 // # Code
 //
-// [Sandbox.RunCode] runs code and waits for its end. [Sandbox.StreamCode] reports the events of
-// the code as they happen. A [Result] has every representation that the kernel sent, among them
-// [Result.DataFrame] and [Result.Chart] as typed values, and [Execution.Decode] stores the
-// value of the last expression in a Go variable.
+// [Sandbox.RunCode] runs code and waits for its end. [Sandbox.StreamCode] reports the events of the
+// code as they happen. A [Result] has every representation that the kernel sent, and
+// returns two of them as typed values: [Result.DataFrame] and [Result.Chart]. [Execution.Decode]
+// stores the value of the last expression in a Go variable.
 //
-// Each context has a websocket, which stays open and carries its code. Code is never sent
-// twice. If the websocket is cut while code runs, a new one replaces it. The execution is
-// complete if the messages show that none is missing. Otherwise the error is [ErrKernelLost],
-// and the execution contains the output until the cut. The local cloud keeps the messages sent
-// in between. E2B's service loses them, because a client of its own stays connected.
+// Each context has a websocket, which stays open and transmits the code of that context. Code is
+// never sent twice. If the websocket is cut while code runs, a new one replaces it. The execution
+// is complete if the received messages prove that no message is missing. Otherwise the error is
+// [ErrKernelLost], and the execution contains the output until the cut. The local cloud keeps the
+// messages that the kernel sends between the two connections. E2B's service loses these messages,
+// because a client of the service itself stays connected.
 //
 // Without a websocket, code goes over HTTP. [Sandbox.CodeTransport] returns the transport in
 // use. Features that need the websocket fail with [ErrNeedsWebsocket] over HTTP.
@@ -127,7 +129,7 @@
 //
 // # Related packages
 //
-// Package agent runs the code of agents, template builds templates, chart has the data of
+// Package agent runs the code of agents, template builds templates, chart contains the data of
 // figures, and otel creates OpenTelemetry spans. Package local starts the local cloud, and
 // sandboxtest starts one for tests.
 package sandbox

@@ -16,25 +16,24 @@ var (
 	ErrGone = errors.New("sandbox: gone")
 	// ErrPortClosed means that the sandbox runs, but nothing listens on the port.
 	ErrPortClosed = errors.New("sandbox: port closed")
-	// ErrUnknownTemplate means that the service has no template of that name for this key.
+	// ErrUnknownTemplate means that the service has no template of the requested name for this key.
 	ErrUnknownTemplate = errors.New("unknown template")
 	// ErrUnknownLanguage means that the sandbox has no kernel for a language. A kernel for
 	// Python is always available. Kernels for other languages come with the template or can be
 	// installed, for instance with the packages bash_kernel and deno.
 	ErrUnknownLanguage = kernelconn.ErrUnknownLanguage
 	// ErrKernelDied means that the kernel ended during a call: by itself, or because a client
-	// restarted or removed its context. The error's text gives the reason. The kernel's
-	// variables are lost. The next call uses a new kernel, unless the context was removed.
+	// restarted or removed its context. The error's text gives the reason. The kernel's variables are
+	// lost. If the context was not removed, the next call uses a new kernel.
 	//
-	// E2B's service does not restart a kernel that dies six times in a row. This handle then
-	// replaces a context that it used or created with a new one of the same language and
-	// directory. Its calls reach the new context under the same id. Other handles no longer
-	// find that id ([ErrNotFound]). They use the next context of the language as the default
-	// one.
+	// E2B's service does not restart a kernel that dies six times in a row. This handle then replaces
+	// a context that it used or created with a new one of the same language and directory. Calls of
+	// this handle reach the new context under the old id. Other handles no longer find the old id
+	// ([ErrNotFound]). As the default context, they use the next context of that language.
 	ErrKernelDied = kernelconn.ErrDied
-	// ErrKernelRestarted means that the context received a new kernel between two calls: code
-	// ignored the interrupt, the kernel died, or another client restarted it. One call returns
-	// this error and does not run its code.
+	// ErrKernelRestarted means that the context received a new kernel between two calls: code ignored
+	// the interrupt, the kernel died, or another client restarted it. Only the first call after that
+	// returns this error. It does not run its code.
 	ErrKernelRestarted = kernelconn.ErrRestarted
 	// ErrSameContext means that a call would wait for itself: it needs a context whose running
 	// code waits for the call. A tool of package agent may make such a call. Use another
@@ -43,11 +42,11 @@ var (
 	// ErrNeedsWebsocket means that the call requires the kernel's websocket, which this sandbox
 	// does not have or [WithCodeTransport] disabled.
 	ErrNeedsWebsocket = errors.New("requires the kernel's websocket (port 8888), which is unavailable or disabled")
-	// ErrKernelLost means that the connection to the kernel broke during a call. The code may
-	// have run, or may still run; it is not run again.
+	// ErrKernelLost means that the connection to the kernel broke during a call. The code may have
+	// run, or may still be running. It is not run again.
 	ErrKernelLost = kernelconn.ErrLost
 	// ErrCommandLost means that the connection to a command broke before the command's end. The
-	// command may still run, and is not started again; [Commands.Connect] connects to it.
+	// command may still be running. It is not started again; [Commands.Connect] connects to it.
 	ErrCommandLost = errors.New("connection to the command lost: it may still run, and was not started again")
 )
 
@@ -55,9 +54,9 @@ var (
 // interrupted. If the code stops within seconds, its variables are kept. Otherwise the next
 // call returns [ErrKernelRestarted].
 //
-// The call waits at most 100 ms for the code to stop. If the code stops within that time, Ended
-// is set, and the returned execution has the traceback of the interrupted line. Otherwise the
-// error says that the call did not wait, and there is no traceback.
+// The call waits at most 100 ms for the code to stop. If the code stops within that time, Ended is
+// set, and the returned execution has the traceback of the interrupted line. Otherwise the text of
+// the error states that the call did not wait, and there is no traceback.
 type InterruptedError struct {
 	// Context is the context in which the code ran.
 	Context ContextID
@@ -114,9 +113,9 @@ type GoneError struct {
 	State GoneState
 	// Reason is one line of text for people.
 	Reason string
-	// At is the time of the end or pause, if the service reports it. Otherwise it is the end of
-	// the lifetime known to this handle, for an expired sandbox. For any other sandbox it is
-	// the time when this handle noticed the end.
+	// At is the time of the end or pause, if the service reports it. Otherwise, for an expired
+	// sandbox, At is the end of the lifetime that this handle knew. For any other sandbox, At is the
+	// time when this handle noticed the end or pause.
 	At time.Time
 
 	cause error
@@ -161,7 +160,7 @@ func (e *GoneError) Unwrap() error { return e.cause }
 // portClosedError is an [ErrPortClosed] that names the port.
 type portClosedError struct {
 	port   int
-	reason string // the reason why the port can never open; "": it may open
+	reason string // the reason why the port can never open; "": the port may open later
 }
 
 func (e *portClosedError) Error() string {

@@ -25,17 +25,19 @@ const MaxEvalBytes = 16 << 20
 //
 //	rows, err := sandbox.Eval[int](ctx, sb, "len(df)")
 //
-// An exception is an [*ExecutionError], as is the SyntaxError of a statement, of a magic and of
-// await. The error is a [*state.DecodeError] if the value is not a T, has no Go form, or has
-// more than [MaxEvalBytes] bytes. A T of [state.Opaque] or any can receive a value without a Go
-// form. With an error the result is the zero value.
+// If the expression raises an exception, the error is an [*ExecutionError]. A statement, a magic
+// or await causes a SyntaxError, which is also an [*ExecutionError]. The error is a
+// [*state.DecodeError] if the value is not a T, has no Go form, or has more than [MaxEvalBytes]
+// bytes. If T is [state.Opaque] or any, it can also receive a value without a Go form. With an
+// error the result is the zero value of T.
 //
 // The output of the expression is dropped. Eval does not increase the execution count, does not
 // enter the history, and does not set "_".
 //
-// Eval waits, is interrupted and resumes a sandbox like [Sandbox.RunCode], and returns the same
-// errors. It needs the kernel's websocket ([ErrNeedsWebsocket]). The first call places Python
-// modules in the kernel's memory. Calls may be concurrent.
+// Like [Sandbox.RunCode], Eval waits for the context, interrupts the code when ctx ends, resumes a
+// paused sandbox, and returns the same errors. It needs the kernel's websocket
+// ([ErrNeedsWebsocket]). The first call places Python modules in the kernel's memory. Calls may be
+// concurrent.
 func Eval[T any](ctx context.Context, sb *Sandbox, expression string) (T, error) {
 	var value, none T
 	doc, err := sb.eval(ctx, expression)

@@ -40,8 +40,9 @@ type Execution struct {
 
 // Timing contains the times of an execution, by this machine's clock.
 type Timing struct {
-	// Asked is the time of the call. Started is the time when the kernel began to run the code;
-	// zero if it did not begin. Finished is the time when the end of the code was seen.
+	// Asked is the time of the call. Started is the time when the kernel began to run the code; zero
+	// if the kernel did not begin. Finished is the time when this program received the end of the
+	// code.
 	Asked, Started, Finished time.Time
 }
 
@@ -62,7 +63,7 @@ func (t Timing) Ran() time.Duration {
 }
 
 // Truncated reports whether anything was dropped; StdoutDropped, StderrDropped, LogsDropped and
-// ResultsDropped are the amounts.
+// ResultsDropped are the numbers of dropped bytes, entries and results.
 func (e *Execution) Truncated() bool {
 	return e.StdoutDropped > 0 || e.StderrDropped > 0 || e.LogsDropped > 0 || e.ResultsDropped > 0
 }
@@ -97,8 +98,8 @@ func (e *Execution) Decode(to any) error {
 }
 
 // Decode stores the value in the variable that to points to. It decodes the result of
-// [Result.Value] by the rules of [state.Unmarshal]. A string variable accepts the text of any
-// value without JSON.
+// [Result.Value] by the rules of [state.Unmarshal]. A string variable accepts the text of any value
+// that has no JSON.
 func (r Result) Decode(to any) error {
 	if s, ok := to.(*string); ok && r.JSON() == nil && r.Data["text/plain"] != nil {
 		*s = r.Text()
@@ -114,11 +115,11 @@ func (r Result) Decode(to any) error {
 	return nil
 }
 
-// Value returns the value with its type. It uses the JSON of the value, which lists and dicts
-// have ([state.FromJSON]). Otherwise it uses the text, if that is a number (including numpy's
-// numbers), a string, True, False or None. For other Python values, make a list or a dict in
-// the code, or use package agent, which transfers values with their types. [Result.DataFrame]
-// contains data frames.
+// Value returns the value with its type. If the value has JSON, as lists and dicts do, Value uses
+// the JSON ([state.FromJSON]). Otherwise it uses the text, if the text is a number (including
+// numpy's numbers), a string, True, False or None. For other Python values, make a list or a dict
+// in the code, or use package agent, which transfers values with their types. For data frames use
+// [Result.DataFrame].
 func (r Result) Value() (state.Value, error) {
 	switch text := r.Data["text/plain"]; {
 	case r.JSON() != nil:
@@ -147,7 +148,7 @@ func (r Result) Value() (state.Value, error) {
 	return value, nil
 }
 
-// numpyScalar matches numpy's text for one value of an array.
+// numpyScalar matches the text that numpy prints for one value of an array, such as np.int64(3).
 var numpyScalar = lazyregexp.New(`^np\.\w+\((.*)\)$`)
 
 // literal returns the value that a Python text for a simple value denotes.

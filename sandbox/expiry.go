@@ -21,8 +21,8 @@ const (
 func (t Then) pauses() bool { return t == ThenPause || t == ThenPauseFilesystem }
 
 // Expiry sets the lifetime of a sandbox and the action at its end. The zero value is a lease of
-// [DefaultLifetime]. The open handle renews the lease. The sandbox is killed at most that long
-// after the program ends, even if the program crashes.
+// [DefaultLifetime]. The open handle renews the lease. When the program ends or crashes, the
+// sandbox is killed at most DefaultLifetime later.
 type Expiry struct {
 	// After is the lifetime of the sandbox, rounded up to whole seconds. Zero means
 	// [DefaultLifetime].
@@ -30,23 +30,23 @@ type Expiry struct {
 	// Renew makes the lifetime a lease: the open handle renews it each time half of it has
 	// passed. After must then be 0, or 15 seconds to an hour.
 	//
-	// Without Renew, an After other than 0 is fixed: the sandbox ends then, even if it is in
-	// use. Without Renew and with an After of 0, the lifetime is a lease if Then is [ThenKill],
-	// and fixed otherwise.
+	// Without Renew, an After other than 0 is a fixed lifetime: it ends after that time, even if the
+	// sandbox is in use. Without Renew and with an After of 0, the lifetime is a lease if Then is
+	// [ThenKill], and a fixed lifetime otherwise.
 	Renew bool
-	// Then is the action at the end; empty means [ThenKill]. [Connect] resumes a paused
-	// sandbox.
+	// Then is the action at the end of the lifetime; empty means [ThenKill]. [Connect] resumes a
+	// paused sandbox.
 	Then Then
-	// Resume makes any request to the paused sandbox resume it, such as a call of its handle,
-	// or a browser that opens one of its ports. The sandbox then lives for After again, and at
-	// least 5 minutes. Resume needs [ThenPause], because requests can resume a sandbox only
-	// with its memory.
+	// Resume makes any request to the paused sandbox resume it, for example a call of its handle, or
+	// a browser that opens one of its ports. After that the sandbox lives for After again, and for
+	// at least 5 minutes. Resume needs [ThenPause], because requests can resume a sandbox only with
+	// its memory.
 	Resume bool
 }
 
-// WithExpiry sets the lifetime of the sandbox and the action at its end. It replaces the expiry
-// in the client's defaults completely. [Connect] never shortens a lifetime. It refuses Then and
-// Resume, because they are fixed when a sandbox is created.
+// WithExpiry sets the lifetime of the sandbox and the action at its end. It replaces the expiry in
+// the client's defaults completely. [Connect] never shortens a lifetime. Connect refuses Then and
+// Resume, because both are fixed when a sandbox is created.
 func WithExpiry(e Expiry) HandleOption {
 	return handleOption(func(c *config) error {
 		if err := e.check(); err != nil {
@@ -91,7 +91,7 @@ func (c *sandboxConfig) checkConnect() error {
 	return nil
 }
 
-// apply copies the set fields of e to p. The service decides about the others.
+// apply copies the set fields of e to p. The service chooses the values of the other fields.
 func (e Expiry) apply(p *api.CreateParams) {
 	if e.Then != "" {
 		p.AutoPause = new(e.Then.pauses())
@@ -104,7 +104,7 @@ func (e Expiry) apply(p *api.CreateParams) {
 	}
 }
 
-// life returns the lifetime to request from the service, from now on.
+// life returns the lifetime to request from the service, counted from now.
 func (c *sandboxConfig) life() time.Duration { return cmp.Or(c.expiry.After, DefaultLifetime) }
 
 // renewal returns the lease that a handle renews; 0 means none.

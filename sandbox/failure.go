@@ -19,8 +19,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// failed returns the error of a call, with the action, the sandbox and the cause. The cause is
-// an error of this package or of api.
+// failed returns the error of a call. Its text names the action, the sandbox and the cause. The
+// cause is an error of this package or of api.
 func (sb *Sandbox) failed(ctx context.Context, what string, err error) error {
 	return fmt.Errorf("sandbox: %s in %s: %w", what, sb.ID(), sb.cause(ctx, err))
 }
@@ -175,8 +175,8 @@ func (sb *Sandbox) health(ctx context.Context) (status int, err error) {
 	return response.StatusCode, response.Body.Close()
 }
 
-// ended asks the control plane about the sandbox, because this does not resume it. The error is
-// a [*GoneError] if the sandbox has ended or is paused.
+// ended asks the control plane about the sandbox, because a request to the control plane does not
+// resume the sandbox. The error is a [*GoneError] if the sandbox has ended or is paused.
 func (sb *Sandbox) ended(ctx context.Context) error {
 	info, err := sb.client.api.Sandboxes.Get(ctx, sb.ID())
 	if errors.Is(err, api.ErrNotFound) || err == nil && info.State == api.StatePaused {

@@ -27,10 +27,10 @@ const (
 	parallelWrites = 4
 )
 
-// Files works with a sandbox's files. Relative paths and "~" begin at the user's home. New
-// files belong to the user, but the service reads and writes with the rights of root, so
-// permissions are not enforced. Errors are [*fs.PathError]. errors.Is finds fs.ErrNotExist,
-// fs.ErrExist, syscall.ENOSPC and similar errors in them.
+// Files works with a sandbox's files. Relative paths and "~" begin at the user's home. New files
+// belong to the user. But the service reads and writes with the rights of root, so permissions are
+// not enforced. The type of errors is [*fs.PathError]. They match fs.ErrNotExist, fs.ErrExist,
+// syscall.ENOSPC and similar errors with errors.Is.
 //
 // Names may contain any character. Read, Open and the write methods also accept names that are
 // not UTF-8. The other calls cannot transmit such names and return fs.ErrInvalid. Files is safe
@@ -48,19 +48,19 @@ type FileParams struct {
 	// Gzip compresses the content in transit. The reader of a file receives the unpacked
 	// content, which may have any length. Daemons before 0.5.7 receive uploads uncompressed.
 	Gzip bool
-	// IdleTimeout ends a transfer with [ErrIdle] if no byte moves for that long. The time of
-	// the caller's own reader or writer does not count. 0 means [DefaultIdleTimeout], a
-	// negative value no limit. Only the context limits the time for the whole transfer.
+	// IdleTimeout ends a transfer with [ErrIdle] if no byte moves for that long. The time that the
+	// caller's own reader or writer takes does not count. 0 means [DefaultIdleTimeout]; a negative
+	// value means no limit. Only the context limits the time for the whole transfer.
 	IdleTimeout time.Duration
-	// Progress is called with the number of bytes of content moved so far; nil means no calls.
-	// It is called at most ten times a second, one call at a time, and once at the end with the
-	// total. A download calls it from within Read, an upload from another goroutine, but never
-	// after the call has returned. It must not block.
+	// Progress is called with the number of bytes of content moved so far; nil means no calls. It is
+	// called at most ten times a second, one call at a time, and once at the end with the total. A
+	// download calls it from within Read. An upload calls it from another goroutine, but never after
+	// the upload has returned. It must not block.
 	Progress func(bytes int64)
-	// Metadata contains labels for the written file, which replace its earlier labels. The keys
-	// consist of characters that are valid in an HTTP header name, and are stored in lower
-	// case. The values are printable ASCII of at most 4 KiB. Labels need envd 0.6.2. Setting
-	// Metadata for a read is an error; [Files.Stat] returns the labels.
+	// Metadata contains labels for the written file. They replace the earlier labels of that file. The
+	// keys consist of characters that are valid in an HTTP header name, and are stored in lower case.
+	// The values are printable ASCII of at most 4 KiB. Labels need envd 0.6.2. Setting Metadata for a
+	// read is an error; [Files.Stat] returns the labels.
 	Metadata map[string]string
 }
 
@@ -115,7 +115,7 @@ func (f *Files) Open(ctx context.Context, path string, p *FileParams) (io.ReadCl
 	}, nil
 }
 
-// download returns the content of a file and the response body that carries it.
+// download returns the content of a file, and the response body from which the content is read.
 func (f *Files) download(ctx context.Context, path string, p *FileParams) (content io.Reader, body io.ReadCloser, err error) {
 	encoding := "identity"
 	if p.Gzip {
@@ -154,10 +154,10 @@ func (f *Files) get(ctx context.Context, path, user, encoding string) (*http.Res
 // Write writes a file. It creates the file and its directories if they are missing, and
 // replaces the content of an existing file.
 //
-// If a write fails halfway, because ctx ended or the connection broke, the local cloud keeps
-// the old file, or creates none. A snapshot or fork during the write also has the old file, or
+// If a write fails halfway, because ctx ended or the connection broke, the local cloud keeps the
+// old file, or creates none. A snapshot or fork during the write also contains the old file, or
 // none. The service's daemon writes the data as it arrives, so a partial write replaces the old
-// content. To replace a file atomically there, write to another name and then use
+// content. To replace a file atomically on E2B's service, write to another name and then use
 // [Files.Rename].
 func (f *Files) Write(ctx context.Context, path string, data []byte, p *FileParams) error {
 	return f.WriteFrom(ctx, path, bytes.NewReader(data), p)
@@ -168,13 +168,15 @@ func (f *Files) WriteText(ctx context.Context, path, text string, p *FileParams)
 	return f.WriteFrom(ctx, path, strings.NewReader(text), p)
 }
 
-// WriteFrom is like Write, but streams the bytes of r; a nil r writes an empty file. An error
-// of r is returned, and ends the upload with the effect that Write describes.
+// WriteFrom is like Write, but streams the bytes of r; a nil r writes an empty file. If r returns
+// an error, WriteFrom ends the upload and returns the error. The file is then in the state that
+// Write describes for a failed write.
 //
 // While a Read of r blocks, WriteFrom asks the service every few seconds about the sandbox. It
-// returns [ErrGone] when the sandbox has ended or is paused. It does not wait for the Read that is
-// then in progress, or when ctx ends: that Read, and a goroutine of the upload, continue until the
-// Read returns. WriteFrom never begins another Read after it has returned.
+// returns [ErrGone] when the sandbox has ended or is paused. If ctx ends, or the sandbox ends or is
+// paused, during a Read of r, WriteFrom does not wait for the Read. That Read, and a goroutine of
+// the upload, continue until the Read returns. WriteFrom never begins another Read after it has
+// returned.
 func (f *Files) WriteFrom(ctx context.Context, path string, r io.Reader, p *FileParams) error {
 	p = cmp.Or(p, &FileParams{})
 	progress := newProgress(p.Progress)
@@ -185,7 +187,7 @@ func (f *Files) WriteFrom(ctx context.Context, path string, r io.Reader, p *File
 	return nil
 }
 
-// FileContent is a file to write.
+// FileContent is a file for [Files.WriteFiles] to write.
 type FileContent struct {
 	// Path is the path of the file.
 	Path string
@@ -193,8 +195,8 @@ type FileContent struct {
 	Content io.Reader
 }
 
-// WriteFiles writes many files, four at once and in no particular order. It returns the first
-// error, which ends the other writes. Complete files stay, and incomplete ones are left as
+// WriteFiles writes many files, four at once and in no particular order. The first error ends the
+// other writes and is returned. Complete files stay. Incomplete files are left in the state that
 // Write describes. p applies to each file; Progress counts the bytes of all files together.
 func (f *Files) WriteFiles(ctx context.Context, files []FileContent, p *FileParams) error {
 	p = cmp.Or(p, &FileParams{})
@@ -275,7 +277,7 @@ func (f *Files) upload(ctx context.Context, path string, s *source, p *FileParam
 	return err
 }
 
-// maxAnswer limits the bytes that are read of an answer other than a file.
+// maxAnswer limits the bytes that are read from an answer that is not a file.
 const maxAnswer = 64 << 10
 
 func (f *Files) request(ctx context.Context, method, path, user string, body io.Reader) (*http.Request, error) {

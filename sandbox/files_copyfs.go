@@ -13,15 +13,15 @@ import (
 )
 
 // CopyFS copies a file system, such as an [embed.FS], into a directory of the sandbox, like
-// [os.CopyFS]. It creates a missing directory. It does not replace existing files: it copies
-// everything else and returns an [fs.ErrExist]. After other errors, a part of the files may
-// have been copied. All files belong to the default user. They have the modes of new files, and
-// are executable if the originals are. Symbolic links are copied as they are, wherever they
-// lead. Other kinds of files, such as a device, are an [fs.ErrInvalid].
+// [os.CopyFS]. It creates a missing directory. It does not replace existing files: if there are
+// any, it copies all other files and returns an [fs.ErrExist]. After other errors, some of the
+// files may have been copied. All files belong to the default user. They have the default mode of
+// new files, and are executable if the originals are. Symbolic links are copied unchanged, wherever
+// they lead. For other kinds of files, such as a device, the error is [fs.ErrInvalid].
 //
 // The content is sent as an archive, which is stored in the user's home and unpacked by the
-// sandbox's tar. It is not kept in memory. The error is not nil if the length of a file changes
-// during the copy. ctx and [DefaultIdleTimeout] limit the time. [Files.UploadDir] has more
+// sandbox's tar. The archive is not kept in memory. CopyFS returns an error if the length of a file
+// changes during the copy. ctx and [DefaultIdleTimeout] limit the time. [Files.UploadDir] has more
 // settings.
 func (f *Files) CopyFS(ctx context.Context, fsys fs.FS, dir string) error {
 	ctx, end, err := f.sb.begin(ctx)
@@ -49,15 +49,15 @@ func (f *Files) CopyFS(ctx context.Context, fsys fs.FS, dir string) error {
 	return f.failed(ctx, "copy", dir, err)
 }
 
-// copyLine unpacks the archive without replacing files. It removes the archive's name as soon
-// as the archive is open.
+// copyLine unpacks the archive without replacing files. It deletes the archive file as soon as it
+// has opened it.
 const copyLine = `{ rm -f -- "$ARCHIVE"; export LC_ALL=C; mkdir -p -- "$DIR" && exec tar -x -k -m -o -f - -C "$DIR"; } <"$ARCHIVE"`
 
-// saysExists reports whether a line of mkdir or tar ends with this reason. It checks only the
-// end, because a file's name may contain the same words.
+// saysExists reports whether a line that mkdir or tar printed ends with the reason "File exists".
+// It checks only the end, because a file's name may contain the same words.
 func saysExists(line string) bool { return strings.HasSuffix(line, ": File exists") }
 
-// existsError reports a copy that met existing files; the output of tar names them.
+// existsError reports that a copy found existing files. The output of tar names these files.
 type existsError struct{ *ExitError }
 
 func (*existsError) Is(target error) bool { return target == fs.ErrExist }

@@ -36,11 +36,11 @@ type UploadDirParams struct {
 	// User is the owner of new files, and relative paths begin at this user's home. Empty means
 	// the sandbox's default user.
 	User string
-	// Exclude returns true for an entry to leave out, including everything below it. The name
-	// is the path relative to the directory, with slashes. May be nil.
+	// Exclude returns true for an entry that UploadDir must not copy, together with everything below
+	// it. The name is the path relative to the directory, with slashes. Exclude may be nil.
 	Exclude func(name string, entry fs.DirEntry) bool
-	// Skipped is called for each file that cannot be copied: a socket, pipe or device. name and
-	// why may contain any character of a file name. May be nil.
+	// Skipped is called for each file that cannot be copied: a socket, pipe or device. name and why
+	// may contain any character of a file name. Skipped may be nil.
 	Skipped func(name, why string)
 	// Gzip, IdleTimeout and Progress have the meaning of the fields of [FileParams]. They apply
 	// to the archive in which the directory is sent.
@@ -55,29 +55,28 @@ type DownloadDirParams struct {
 	// home. Empty means the sandbox's default user.
 	User string
 	// MaxBytes limits the bytes of all files together. MaxFiles limits the number of files,
-	// directories and links. If a limit is exceeded, DownloadDir returns [ErrTooLarge], and the
-	// files copied so far stay. Zero means [DefaultMaxBytes] and [DefaultMaxFiles]. A negative
+	// directories and links. If a limit is exceeded, DownloadDir returns [ErrTooLarge], and the files
+	// that were already copied remain. Zero means [DefaultMaxBytes] and [DefaultMaxFiles]. A negative
 	// value means no limit; code in the sandbox can then fill this machine's disk.
 	MaxBytes, MaxFiles int64
-	// Skipped is called for each file that is not copied: devices and similar files, and
-	// symbolic links that lead, or may lead, out of the directory. name and why come from the
-	// sandbox and may contain anything. May be nil.
+	// Skipped is called for each file that is not copied: devices and similar files, and symbolic
+	// links that lead, or may lead, out of the directory. name and why come from the sandbox and may
+	// contain anything. Skipped may be nil.
 	Skipped func(name, why string)
-	// Progress is called with the number of bytes received so far, including the archive's
-	// headers. It is called on the caller's goroutine, as often as [FileParams].Progress. May
-	// be nil.
+	// Progress is called with the number of bytes received so far, including the archive's headers. It
+	// is called on the caller's goroutine, as often as [FileParams].Progress. Progress may be nil.
 	Progress func(bytes int64)
 }
 
-// UploadDir copies the content of a directory of this machine into a directory of the sandbox.
-// It creates a missing directory, replaces existing files of the same name and keeps others. It
-// keeps modes, times and symbolic links, and does not follow links. The content is sent as an
-// archive, which is stored in the user's home and unpacked by the sandbox's tar. It is not kept
-// in memory, and needs twice its space until it is unpacked.
+// UploadDir copies the content of a directory of this machine into a directory of the sandbox. It
+// creates dir if it is missing, replaces existing files that have the same name, and keeps other
+// files. It keeps modes, times and symbolic links, and does not follow links. The content is sent
+// as an archive, which is stored in the user's home and unpacked by the sandbox's tar. The archive
+// is not kept in memory. Until it is unpacked, the content needs twice its space in the sandbox.
 //
-// A new directory appears under its name when it is complete. Until then it has a hidden name
-// beside it, and a failed upload leaves nothing there. An existing directory is written file by
-// file, so a fork, a snapshot or a pause in the middle sees some of the new files.
+// A new directory appears under its name when it is complete. Until then it has a hidden name in
+// the same parent directory. A failed upload leaves neither. An existing directory is written file
+// by file, so a fork, a snapshot or a pause during the upload contains only some of the new files.
 func (f *Files) UploadDir(ctx context.Context, local, dir string, p *UploadDirParams) error {
 	p = cmp.Or(p, &UploadDirParams{})
 	root, err := os.OpenRoot(local)
@@ -119,10 +118,10 @@ func (f *Files) unpackInto(ctx context.Context, dir, user string, send func(ctx 
 	return nil
 }
 
-// unpackLine unpacks the archive into a directory. It removes the archive's name as soon as the
-// archive is open, so that nothing remains however tar ends. It opens the archive twice, for
-// the case that another process creates the directory in between. A path that ends in . or ..
-// cannot be renamed to, so its directory is not created under a hidden name.
+// unpackLine unpacks the archive into a directory. It deletes the archive file as soon as it has
+// opened it, so that nothing remains however tar ends. It opens the archive twice, because another
+// process may create the directory in between. A path that ends in . or .. cannot be the target of
+// a rename, so such a directory is not created under a hidden name.
 const unpackLine = `{ rm -f -- "$ARCHIVE"
 last=${DIR##*/}
 if [ -e "$DIR" ] || [ -L "$DIR" ] || [ "$last" = . ] || [ "$last" = .. ]; then
@@ -148,9 +147,9 @@ func (f *Files) discard(ctx context.Context, file, user string) {
 	})
 }
 
-// removeTree removes a directory in the background. It tries several times, because processes
-// that use the directory may still create files while they end. It also makes directories
-// writable, because an ordinary user cannot otherwise empty them.
+// removeTree removes a directory in the background. It tries several times, because processes that
+// use the directory may still create files while they end. It also makes directories writable,
+// because an ordinary user can remove files only from directories that are writable.
 func (sb *Sandbox) removeTree(ctx context.Context, user, dir string) {
 	const line = `cd && for n in {1..20}; do [ -d "$DIR" ] || exit 0; chmod -R u+rwx -- "$DIR"; rm -rf -- "$DIR" && exit; sleep 0.2; done; exit 1`
 	sb.background(ctx, func(ctx context.Context) {
@@ -182,9 +181,9 @@ func (f *Files) sendArchive(ctx context.Context, pack func(context.Context, io.W
 	return err
 }
 
-// DownloadDir copies the content of a directory of the sandbox into a directory of this
-// machine. It creates a missing directory, replaces existing files and links of the same name
-// and keeps others. It keeps modes except setuid and setgid, times and symbolic links. The
+// DownloadDir copies the content of a directory of the sandbox into a directory of this machine. It
+// creates local if it is missing, replaces existing files and links that have the same name, and
+// keeps other files. It preserves times, symbolic links, and modes except setuid and setgid. The
 // sandbox's tar packs the content, which is not kept in memory.
 //
 // The content of a sandbox is not trusted: no name and no link causes a write outside of local,
@@ -224,7 +223,8 @@ func (f *Files) DownloadDir(ctx context.Context, dir, local string, p *DownloadD
 	return nil
 }
 
-// receiveArchive unpacks an archive. It creates nothing before the archive begins.
+// receiveArchive unpacks an archive. It creates nothing before it has received the beginning of the
+// archive.
 func receiveArchive(ctx context.Context, r io.Reader, local string, p *DownloadDirParams) error {
 	stream := bufio.NewReader(r)
 	if _, err := stream.Peek(1); err != nil {
@@ -249,8 +249,8 @@ func receiveArchive(ctx context.Context, r io.Reader, local string, p *DownloadD
 	return err
 }
 
-// dirCommand runs a command line of this package in the directory where relative paths begin.
-// It passes paths in the environment, so that the shell does not interpret them.
+// dirCommand runs a command line that this package wrote, in the directory where relative paths
+// begin. It passes paths in the environment, so that the shell does not interpret them.
 func (f *Files) dirCommand(ctx context.Context, user, line string, paths map[string]string, stdout io.Writer) error {
 	for name, path := range paths {
 		if err := rpcPath(path); err != nil {
@@ -262,8 +262,8 @@ func (f *Files) dirCommand(ctx context.Context, user, line string, paths map[str
 	return err
 }
 
-// shellPath returns path for a shell in the directory where relative paths begin. No command
-// takes the result for an option.
+// shellPath converts path for a shell that runs in the directory where relative paths begin. No
+// command mistakes the result for an option.
 func shellPath(path string) string {
 	if path == "~" || strings.HasPrefix(path, "~/") {
 		path = "." + path[1:]

@@ -23,8 +23,8 @@ func (f *Files) pathError(op, path string, err error) error {
 
 func invalid(why string) error { return fmt.Errorf("%w: %s", fs.ErrInvalid, why) }
 
-// reasons contains the texts in which the daemon reports errors of its system. A line break
-// stands for the end of the message.
+// reasons contains the texts with which the daemon reports errors of its operating system. A line
+// break in a text matches the end of the message.
 var reasons = []struct {
 	words string
 	err   error
@@ -46,7 +46,8 @@ var reasons = []struct {
 	{": invalid cross-device link\n", syscall.EXDEV},
 }
 
-// asSystem adds to err the error that the same failure has on a local machine.
+// asSystem adds to err the operating system's error that the same failure causes on a local
+// machine.
 func asSystem(err error) error {
 	e, ok := errors.AsType[*api.Error](err)
 	if !ok {

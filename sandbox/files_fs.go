@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// FS returns the files below root as an [fs.FS], with the methods of [fs.StatFS],
-// [fs.ReadDirFS], [fs.ReadFileFS], [fs.SubFS] and [fs.ReadLinkFS]. ctx limits all calls of the
-// returned value. Symbolic links are followed, even out of root, as with [os.DirFS]; ReadLink
-// returns the final target of a link. Every call is a request to the sandbox: to walk a large
-// tree use [Files.List] instead.
+// FS returns the files below root as an [fs.FS], with the methods of [fs.StatFS], [fs.ReadDirFS],
+// [fs.ReadFileFS], [fs.SubFS] and [fs.ReadLinkFS]. ctx limits all calls of the returned value.
+// Symbolic links are followed, even if they lead out of root, as with [os.DirFS]. ReadLink returns
+// the final target of a link. Every call is a request to the sandbox: to walk a large tree use
+// [Files.List] instead.
 func (f *Files) FS(ctx context.Context, root string) fs.FS {
 	return &fileSystem{ctx, f, root}
 }
@@ -195,7 +195,7 @@ func (f *openFile) Read(p []byte) (int, error) {
 	return n, withName("read", f.name, err)
 }
 
-// openDir is an open directory, which is listed at the first read.
+// openDir is an open directory. The first read lists it.
 type openDir struct {
 	system *fileSystem
 	name   string

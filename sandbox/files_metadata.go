@@ -16,8 +16,8 @@ const (
 	metadataOverhead = 9 // the daemon adds these bytes to every key
 )
 
-// setMetadata adds the labels of a file to the header of an upload. The daemon would refuse
-// some of the labels that setMetadata refuses, and silently drop the others.
+// setMetadata adds the labels of a file to the header of an upload. It refuses labels that the
+// daemon would refuse or silently drop.
 func (f *Files) setMetadata(h http.Header, metadata map[string]string) error {
 	if len(metadata) == 0 {
 		return nil

@@ -20,17 +20,17 @@ type TarParams struct {
 	// IdleTimeout has the meaning of [FileParams].IdleTimeout. Only [Files.WriteTar] uses it.
 	IdleTimeout time.Duration
 	// Progress is called with the number of bytes of the stream moved so far, as often as
-	// [FileParams].Progress. May be nil.
+	// [FileParams].Progress. Progress may be nil.
 	Progress func(bytes int64)
 }
 
-// ReadTar writes a file or directory of the sandbox to w as a tar stream, which the sandbox's
-// tar creates. Names in the stream begin with the last name of path. For "dir/." the stream has
-// only the content of the directory. Symbolic links are kept, and not followed. If ReadTar
-// fails, w may have received the beginning of a stream.
+// ReadTar writes a file or directory of the sandbox to w as a tar stream, which the sandbox's tar
+// creates. Names in the stream begin with the last element of path. For "dir/." the stream contains
+// only the content of the directory. Symbolic links are kept, and not followed. If ReadTar fails, w
+// may have received the beginning of a stream.
 //
-// The stream comes from the sandbox and is not checked. It may not be an archive, and careless
-// unpacking may write anywhere. [Files.DownloadDir] unpacks safely.
+// The stream comes from the sandbox and is not checked. It may be something other than an archive,
+// and a program that unpacks it carelessly may write anywhere. [Files.DownloadDir] unpacks safely.
 func (f *Files) ReadTar(ctx context.Context, path string, w io.Writer, p *TarParams) error {
 	p = cmp.Or(p, &TarParams{})
 	ctx, end, err := f.sb.begin(ctx)
@@ -51,7 +51,7 @@ func (f *Files) ReadTar(ctx context.Context, path string, w io.Writer, p *TarPar
 	return nil
 }
 
-// packLine packs a file or directory under its last name.
+// packLine packs a file or directory under the last element of its path.
 const packLine = `[ -e "$SOURCE" ] || [ -L "$SOURCE" ] || exit 102
 last=${SOURCE##*/}
 case $last in
@@ -59,11 +59,11 @@ case $last in
 esac
 exec tar -c -f - -C "${SOURCE%/*}/" -- "$last"`
 
-// WriteTar unpacks an uncompressed tar stream into a directory of the sandbox. It creates a
-// missing directory, replaces existing files of the same name and keeps others. It sends and
-// unpacks the stream like [Files.UploadDir]. Modes, times and links are those of the stream.
-// The error is [io.ErrUnexpectedEOF] if the stream was cut off and lacks the two blocks of
-// zeros at its end. Nothing is unpacked then.
+// WriteTar unpacks an uncompressed tar stream into a directory of the sandbox. It creates dir if it
+// is missing, replaces existing files that have the same name, and keeps other files. It sends and
+// unpacks the stream like [Files.UploadDir]. Modes, times and links are those of the stream. The
+// error is [io.ErrUnexpectedEOF] if the stream was cut off and lacks the two blocks of zeros at its
+// end. In that case nothing is unpacked.
 func (f *Files) WriteTar(ctx context.Context, dir string, r io.Reader, p *TarParams) error {
 	p = cmp.Or(p, &TarParams{})
 	ctx, end, err := f.sb.begin(ctx)
@@ -76,11 +76,11 @@ func (f *Files) WriteTar(ctx context.Context, dir string, r io.Reader, p *TarPar
 	})
 }
 
-// wholeTar reads a tar stream and returns an error if it was cut off. tar itself does not
+// wholeTar reads a tar stream and returns an error if it was cut off. The program tar does not
 // notice a cut between two files.
 type wholeTar struct {
 	r     io.Reader
-	zeros int // the number of zero bytes at the end so far
+	zeros int // the number of consecutive zero bytes at the end of the bytes read so far
 }
 
 // tarEnd is the minimum number of zero bytes at the end of a tar stream.

@@ -20,7 +20,7 @@ import (
 // [os.ErrDeadlineExceeded].
 var ErrIdle = fmt.Errorf("sandbox: the transfer stood still: %w", os.ErrDeadlineExceeded)
 
-// idleTimer ends a transfer if no byte moves while the timer is armed. It is armed at first.
+// idleTimer ends a transfer if no byte moves while the timer is armed. A new timer is armed.
 type idleTimer struct {
 	timer *time.Timer // the timer that ends the transfer; nil: there is no limit
 	after time.Duration
@@ -126,8 +126,8 @@ func unexpectedEOF(err error) error {
 	return err
 }
 
-// source is the reader of an upload. The transport may still read after it has answered. By
-// then r and the progress belong to the caller again, so source does not use them.
+// source is the reader of an upload. The transport may still read from source after it has returned
+// an answer. By then r and the progress belong to the caller again, so source no longer uses them.
 type source struct {
 	r        io.Reader
 	idle     *idleTimer
@@ -136,7 +136,7 @@ type source struct {
 	mu      sync.Mutex
 	ended   bool
 	reads   int   // the number of reads of r so far
-	reading bool  // the last of them is in progress
+	reading bool  // the last of these reads is in progress
 	failed  error // the error of r
 }
 
@@ -166,7 +166,7 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// going calls do unless the upload has ended, and reports whether it did.
+// going calls do if the upload has not ended. It reports whether it called do.
 func (s *source) going(do func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,14 +188,14 @@ func (s *source) end() error {
 	return s.failed
 }
 
-// askInterval is the time between two questions about the destination of an upload whose reader is
-// silent.
+// askInterval is the time between two questions to the service about the destination of an upload,
+// while the reader of the upload returns nothing.
 const askInterval = 2 * time.Second
 
 // attend asks about the destination of the upload every askInterval while one Read of r lasts,
 // because the transport notices nothing until that Read returns. The upload ends when the
-// destination no longer exists. It also ends when the service has not answered for the time
-// limit; a negative limit is none.
+// destination no longer exists. It also ends when the service has not answered for the duration
+// limit. A negative limit means no limit.
 func (s *source) attend(ctx context.Context, limit time.Duration, ask func(context.Context) error, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(askInterval)
 	defer tick.Stop()
@@ -250,8 +250,8 @@ func lengthOf(r io.Reader) int64 {
 	return -1
 }
 
-// form wraps content in the multipart form that daemons before 0.5.7 require. The query names
-// the file.
+// form wraps content in the multipart form that daemons before 0.5.7 require. The query of the
+// request names the file.
 func form(content io.Reader) (io.Reader, string) {
 	var frame bytes.Buffer
 	w := multipart.NewWriter(&frame)

@@ -24,8 +24,8 @@ import (
 // maxListing limits the bytes of one answer about files: enough for about 200,000 files.
 const maxListing = 64 << 20
 
-// maxListed limits the number of messages in such an answer. An entry is one message; its time
-// and each label of its metadata are further ones.
+// maxListed limits the number of messages in such an answer. Each entry is one message. Its time
+// and each label of its metadata are further messages.
 const maxListed = 1_000_000
 
 // FileType is the type of a file.
@@ -80,8 +80,8 @@ type PathParams struct {
 type ListFilesParams struct {
 	// User is the user at whose home relative paths begin; empty means the default user.
 	User string
-	// MaxDepth limits the levels to list. Zero means 1, which lists only the directory itself.
-	// More than 1 needs envd 0.1.6.
+	// MaxDepth limits the levels to list. Zero means 1, which lists only the entries of the directory
+	// itself. More than 1 needs envd 0.1.6.
 	MaxDepth int
 }
 
@@ -256,11 +256,12 @@ func fileType(t filesystem.FileType) FileType {
 	return ""
 }
 
-// modeLetters are the letters of [fs.FileMode.String], the highest bit first.
+// modeLetters are the letters of [fs.FileMode.String], in the order of their bits, the highest bit
+// first.
 const modeLetters = "dalTLDpSugct?"
 
-// fileMode parses the text of a mode, because only the text is complete. Daemons before 0.2.2
-// send no text, so it uses their permission bits.
+// fileMode parses the text of a mode, because only the text contains all bits of the mode. Daemons
+// before 0.2.2 send no text; for them fileMode uses the permission bits.
 func fileMode(text string, e *filesystem.EntryInfo) fs.FileMode {
 	const bits = "rwxrwxrwx"
 	mode := fs.FileMode(e.GetMode()).Perm()

@@ -9,16 +9,17 @@ import (
 
 // ForkParams sets how to fork a sandbox. The zero value makes one copy.
 type ForkParams struct {
-	// Count is the number of copies, 1 to 100. Zero means 1. The service may have a lower limit
-	// of running sandboxes.
+	// Count is the number of copies, 1 to 100. Zero means 1. The service may limit the number of
+	// running sandboxes to less.
 	Count int
-	// Expiry sets the lifetime of the copies, and whether their handles renew it. The zero
-	// value means the expiry of the handle; for [Client.Fork] it means the expiry of the
-	// client. Then and Resume must be empty: the copies have those of the original.
+	// Expiry sets the lifetime of the copies, and whether their handles renew it. For [Sandbox.Fork]
+	// the zero value means the expiry of the handle; for [Client.Fork] it means the expiry of the
+	// client. Then and Resume must be empty, because the copies have the Then and Resume of the
+	// original.
 	Expiry Expiry
 }
 
-// ForkResult is one copy of a sandbox, or the error why there is no copy.
+// ForkResult is one copy of a sandbox, or the reason why there is no copy.
 type ForkResult struct {
 	// Sandbox is the handle of the copy; nil when Err is set. Its Close, which may be called on
 	// nil, tears the copy down.
@@ -26,22 +27,23 @@ type ForkResult struct {
 	// Err is the reason why there is no copy, such as [ErrRateLimited] if no more sandboxes may
 	// run.
 	Err error
-	// Memory reports whether the copy has the processes of the original and the variables of
-	// its contexts. False means that it started anew from the files, as on a local cloud whose
-	// engine does not save memory. Nil means that the service does not report it.
+	// Memory reports whether the copy has the processes of the original and the variables of its
+	// contexts. False means that it started anew from the files, as on a local cloud with an engine
+	// that does not save memory. Nil means that the service does not report Memory.
 	Memory *bool
 }
 
-// Fork makes copies of the sandbox, all of the same moment, and the sandbox continues to run. A
-// copy has the files, metadata, variables and network of the original. It also has the memory,
-// if the service supports that ([ForkResult].Memory). After the fork the copies are
-// independent.
+// Fork makes copies of the sandbox. All copies have the state of the same moment, and the sandbox
+// itself continues to run. A copy has the files, metadata, variables and network of the original.
+// It also has the memory of the original, if the service supports that ([ForkResult].Memory). After
+// the fork the copies are independent.
 //
-// Each copy must be closed, even if another one has an error. Close the copies of a sandbox of
-// [Create] before that sandbox, because its Close closes their common client.
+// Each copy must be closed, even if another result has an error. If [Create] created the sandbox,
+// close its copies before the sandbox, because Close of the sandbox closes the client that all of
+// them use.
 //
-// A returned error applies to all copies, and there are none. If ctx ends during the call, the
-// copies are killed, as by [Client.Create]. Fork does not resume a paused sandbox: the error is
+// If Fork returns an error, there are no copies. If ctx ends during the call, the copies are
+// killed, as [Client.Create] kills its sandbox. Fork does not resume a paused sandbox: the error is
 // [ErrConflict].
 func (sb *Sandbox) Fork(ctx context.Context, p *ForkParams) ([]ForkResult, error) {
 	ctx, end, err := sb.begin(ctx)

@@ -12,27 +12,28 @@ import (
 )
 
 var (
-	// ErrGitAuth means that the remote requires credentials, or refused the given ones.
+	// ErrGitAuth means that the remote requires credentials, or refused the credentials that it
+	// received.
 	ErrGitAuth = errors.New("git: the remote refused the credentials, or wants some: set Credentials")
 	// ErrGitUpstream means that the branch has no upstream branch.
 	ErrGitUpstream = errors.New("git: the branch has no upstream: name Remote and Branch")
 )
 
-// maxGitOutput limits the bytes of git's output that are read.
+// maxGitOutput limits the number of bytes that are read from git's output.
 const maxGitOutput = 32 << 20
 
-// Git runs git in a sandbox, where git must be installed. It has the operations of E2B's SDKs;
-// for others use [Commands.Run]. Relative paths of repositories begin at the user's default
-// directory. If git fails the error is an [*ExitError]; it also matches [ErrGitAuth] or
-// [ErrGitUpstream] if git reports one of these. Git is safe for concurrent use on different
-// repositories; within one repository, git itself sets the limits.
+// Git runs git in a sandbox, where git must be installed. It has the operations of E2B's SDKs; for
+// other operations use [Commands.Run]. Relative paths of repositories begin at the user's default
+// directory. If git fails, the error is an [*ExitError]. The error also matches [ErrGitAuth] or
+// [ErrGitUpstream] if git's output reports that cause. Git is safe for concurrent use on different
+// repositories. Within one repository, git itself limits concurrent operations.
 type Git struct{ sb *Sandbox }
 
 // GitParams sets how to run git.
 type GitParams struct {
 	// User is the user who runs git; empty means the default user.
 	User string
-	// Envs are added to git's environment.
+	// Envs are environment variables that are added to those of git.
 	Envs map[string]string
 }
 
@@ -46,8 +47,8 @@ type GitInitParams struct {
 	Bare bool
 }
 
-// Init creates an empty repository in a directory, and creates a missing directory. It does not
-// change an existing repository.
+// Init creates an empty repository in a directory. It creates the directory if it is missing. It
+// does not change an existing repository.
 func (g *Git) Init(ctx context.Context, repo string, p *GitInitParams) error {
 	p = orZero(p)
 	args := []string{"init", "--quiet"}
@@ -66,8 +67,8 @@ type GitCloneParams struct {
 	GitParams
 	// Path is the directory to create; empty means the repository's name.
 	Path string
-	// Branch is the only branch to clone. Empty means to clone all branches and to check out the
-	// default one.
+	// Branch is the only branch to clone. Empty means that Clone clones all branches and checks out
+	// the default branch.
 	Branch string
 	// Depth limits the number of commits to fetch from the history. Zero means all.
 	Depth int
@@ -123,8 +124,8 @@ func (g *Git) Add(ctx context.Context, repo string, p *GitAddParams) error {
 // GitCommitParams sets the author and the options of a commit.
 type GitCommitParams struct {
 	GitParams
-	// AuthorName and AuthorEmail apply to author and committer; empty means the values of git's
-	// configuration.
+	// AuthorName and AuthorEmail are the name and the address of both the author and the committer.
+	// Empty means the value of git's configuration.
 	AuthorName, AuthorEmail string
 	// AllowEmpty commits even if nothing changed.
 	AllowEmpty bool
@@ -182,7 +183,7 @@ func (g *Git) failed(op string, err error) error {
 	return fmt.Errorf("sandbox: git %s in %s: %w", op, g.sb.ID(), err)
 }
 
-// gitTexts contains messages of git, in lower case, with their meanings.
+// gitTexts contains messages of git, in lower case, with the errors that they mean.
 var gitTexts = []struct {
 	text string
 	err  error
@@ -203,7 +204,8 @@ var gitTexts = []struct {
 	{"please specify which branch you want to merge with", ErrGitUpstream},
 }
 
-// explained adds the meaning of git's failure to the error.
+// explained adds the cause of the failure to git's error, for example [ErrGitAuth]. It infers the
+// cause from git's output or exit code.
 func explained(r *CommandResult, exit error) error {
 	said := strings.ToLower(r.Stderr + r.Stdout)
 	for _, known := range gitTexts {
@@ -220,7 +222,7 @@ func explained(r *CommandResult, exit error) error {
 	return exit
 }
 
-// gitLine returns a command line with git's arguments.
+// gitLine returns the command line that runs git with args.
 func gitLine(args []string) string {
 	quoted := make([]string, len(args))
 	for i, arg := range args {
@@ -229,8 +231,8 @@ func gitLine(args []string) string {
 	return "git " + strings.Join(quoted, " ")
 }
 
-// plainWords returns an error for values that git would take for options. Its arguments are
-// pairs of a name and a value.
+// plainWords returns an error if a value is one that git would interpret as an option. Its
+// arguments are pairs of a name and a value.
 func plainWords(pairs ...string) error {
 	for i := 0; i < len(pairs); i += 2 {
 		if strings.HasPrefix(pairs[i+1], "-") {

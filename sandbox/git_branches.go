@@ -9,7 +9,7 @@ import (
 type GitBranches struct {
 	// All contains the names of the branches, sorted.
 	All []string
-	// Current is the branch that is checked out; empty if none is.
+	// Current is the branch that is checked out; empty if no branch is checked out.
 	Current string
 }
 
@@ -45,7 +45,7 @@ func (g *Git) Checkout(ctx context.Context, repo, name string, p *GitParams) err
 // GitDeleteBranchParams sets how to delete a branch.
 type GitDeleteBranchParams struct {
 	GitParams
-	// Force deletes the branch even if it has commits that no other branch has.
+	// Force deletes the branch even if it contains commits that no other branch contains.
 	Force bool
 }
 

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// GitConfigParams selects a configuration of git. The zero value selects that of the user.
+// GitConfigParams selects a configuration of git. The zero value selects the configuration of the
+// user.
 type GitConfigParams struct {
 	GitParams
 	// Repo selects the configuration of a repository.
@@ -16,14 +17,15 @@ type GitConfigParams struct {
 	System bool
 }
 
-// SetConfig sets a value of git's configuration, such as "pull.rebase". It returns an error if
-// the key has several values, and changes nothing.
+// SetConfig sets a value of git's configuration, such as "pull.rebase". If the key has several
+// values, SetConfig returns an error and changes nothing.
 func (g *Git) SetConfig(ctx context.Context, key, value string, p *GitConfigParams) error {
 	return g.setConfig(ctx, "set config", p, key, value)
 }
 
-// Config returns a value of git's configuration, or "" if it is not set. It does not search
-// other configurations: that of a repository does not include the user's.
+// Config returns a value of git's configuration, or "" if it is not set. It searches only the
+// selected configuration: for example, the configuration of a repository does not include the
+// values of the user's configuration.
 func (g *Git) Config(ctx context.Context, key string, p *GitConfigParams) (string, error) {
 	p = orZero(p)
 	args, err := configArgs(p, "--null", "--get", "--", key)

@@ -11,13 +11,13 @@ import (
 // GitCredentials authorize calls to a remote over http or https. A call uses the credentials in
 // its params once and does not store them.
 //
-// They enter the sandbox on the standard input of a shell, which passes them to git through a
-// pipe that can be read only once. git requests them only for the remote's host. They are on no
-// command line, in no environment and in no file, and git's own credential helpers are
-// disabled. Code of the same user that runs in the sandbox at that time could still read them:
-// use a short-lived token that is valid only for this repository.
+// The credentials enter the sandbox through the standard input of a shell. The shell passes them to
+// git through a pipe that can be read only once. git requests them only for the remote's host. They
+// appear on no command line, in no environment and in no file, and git's own credential helpers are
+// disabled. Code that runs in the sandbox as the same user at that time could still read them: use
+// a short-lived token that is valid only for this repository.
 type GitCredentials struct {
-	// Username is the account; many services accept any name together with a token.
+	// Username is the name of the account. Many services accept any name if Password is a token.
 	Username string
 	// Password is the password or token; its type keeps it out of logs.
 	Password Key
@@ -33,11 +33,11 @@ type GitAuthenticateParams struct {
 }
 
 // DangerouslyAuthenticate stores credentials in the sandbox for all later calls and commands of
-// git, until the sandbox ends or the file is removed. The file is .git-credentials in the
-// user's home, in plain text. All code that runs in the sandbox can read it and send it
-// elsewhere, so prefer the Credentials of a call. It also adds the credential.helper "store" to
-// the user's git configuration. The credentials are passed on no command line and in no
-// environment.
+// git, until the sandbox ends or the file is removed. The file is .git-credentials in the user's
+// home, in plain text. All code that runs in the sandbox can read it and send it elsewhere, so
+// prefer the Credentials of a call. DangerouslyAuthenticate also adds the credential.helper "store"
+// to the user's git configuration. It passes the credentials neither on a command line nor in an
+// environment variable.
 func (g *Git) DangerouslyAuthenticate(ctx context.Context, c GitCredentials, p *GitAuthenticateParams) error {
 	const op = "authenticate"
 	p = orZero(p)
@@ -57,20 +57,21 @@ func (g *Git) DangerouslyAuthenticate(ctx context.Context, c GitCredentials, p *
 	return err
 }
 
-// storeCredentials adds the helper that stores credentials, if it is missing, and passes the
-// standard input to it. Other helpers do not receive the credentials. Unlike "git credential
-// approve" it fails if nothing was stored.
+// storeCredentials is a command line. It adds the credential helper "store" to the configuration if
+// that helper is missing, and passes its standard input to the helper. Other helpers do not receive
+// the credentials. Unlike "git credential approve", the command line fails if nothing was stored.
 const storeCredentials = `{ git config --global --get-all credential.helper | grep -qx store || git config --global --add credential.helper store; } </dev/null && ` +
 	`exec git credential-store store`
 
-// credentialShell reads the credentials from its standard input into a pipe, on descriptor 9,
-// for the command line that follows. printf is a builtin of the shell, and the shell exports
-// nothing.
+// credentialShell is the beginning of a command line. It copies the credentials from its standard
+// input to a pipe on file descriptor 9, from which the rest of the command line can read them. The
+// credentials are in no argument and no environment of a process, because printf is a builtin of
+// the shell and the shell exports no variables.
 const credentialShell = `set +ax; IFS= read -r -d '' e2b_u; IFS= read -r -d '' e2b_p; ` +
 	`exec 9< <(printf 'username=%s\npassword=%s\n' "$e2b_u" "$e2b_p") </dev/null; unset e2b_u e2b_p; exec `
 
-// credentialHelper answers git's request for credentials, and ignores requests to store
-// credentials.
+// credentialHelper is a credential helper for git. It answers a request for credentials, and
+// ignores all other requests, such as those to store credentials.
 const credentialHelper = `!f() { test "$1" != get || cat <&9; }; f`
 
 // withCredentials runs git with credentials for address.
@@ -91,7 +92,7 @@ func (g *Git) withCredentials(ctx context.Context, op string, c *GitCredentials,
 	return err
 }
 
-// check returns an error for credentials that git's credential protocol cannot represent.
+// check returns an error if git's credential protocol cannot represent the credentials.
 func (c GitCredentials) check() error {
 	if strings.ContainsAny(c.Username+string(c.Password), "\x00\n\r") {
 		return errors.New("credentials must not have line ends or null bytes")
@@ -99,7 +100,8 @@ func (c GitCredentials) check() error {
 	return nil
 }
 
-// credentialHost returns the scheme and host of a remote's address, to which credentials apply.
+// credentialHost returns the scheme and the host of a remote's address. Credentials apply to this
+// scheme and host.
 func credentialHost(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {

@@ -11,9 +11,10 @@ type GitPushParams struct {
 	GitParams
 	// Remote is the remote's name; empty means the branch's upstream.
 	Remote string
-	// Branch is the branch to push; empty means the current one. It requires Remote.
+	// Branch is the branch to push; empty means the current branch. If Branch is set, Remote must be
+	// set, too.
 	Branch string
-	// NoUpstream leaves the branch's upstream unchanged. Without it, Remote and Branch become
+	// NoUpstream leaves the branch's upstream unchanged. Without NoUpstream, Remote and Branch become
 	// the upstream.
 	NoUpstream bool
 	// Credentials are used for this call only; nil means none.
@@ -39,7 +40,8 @@ type GitPullParams struct {
 	GitParams
 	// Remote is the remote's name; empty means the branch's upstream.
 	Remote string
-	// Branch is the branch of the remote to pull; empty means the upstream. It requires Remote.
+	// Branch is the branch to pull from the remote; empty means the upstream. If Branch is set, Remote
+	// must be set, too.
 	Branch string
 	// Credentials are used for this call only; nil means none.
 	Credentials *GitCredentials

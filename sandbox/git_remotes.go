@@ -19,9 +19,9 @@ type GitAddRemoteParams struct {
 	Credentials *GitCredentials
 }
 
-// AddRemote adds a remote, a name for the address of another repository. It refuses an address
-// with a password, because the repository would store the password. If only Fetch fails, the
-// remote stays added.
+// AddRemote adds a remote, which is a name for the address of another repository. It refuses an
+// address with a password, because git would store the password in the repository's configuration.
+// If the remote was added but Fetch fails, the remote remains.
 func (g *Git) AddRemote(ctx context.Context, repo, name, address string, p *GitAddRemoteParams) error {
 	p = orZero(p)
 	err := plainWords("a remote", name)

@@ -22,8 +22,8 @@ const (
 	// GitResetMerge is like GitResetHard, but keeps changes that are not in the index. It fails
 	// if such a change conflicts with the reset.
 	GitResetMerge GitResetMode = "merge"
-	// GitResetKeep is like GitResetHard, but keeps all changes. It fails if a change conflicts
-	// with the reset.
+	// GitResetKeep is like GitResetHard, but keeps all uncommitted changes. It fails if a change
+	// conflicts with the reset.
 	GitResetKeep GitResetMode = "keep"
 )
 
@@ -34,8 +34,8 @@ type GitResetParams struct {
 	Target string
 	// Mode selects the parts to reset; empty means GitResetMixed.
 	Mode GitResetMode
-	// Paths are paths relative to the repository. Only their entries in the index are reset,
-	// and the branch does not move. Mode must be empty.
+	// Paths are paths relative to the repository. If there are any, Reset resets only the entries of
+	// these paths in the index, and does not move the branch. Mode must then be empty.
 	Paths []string
 }
 
@@ -68,15 +68,16 @@ func (g *Git) Reset(ctx context.Context, repo string, p *GitResetParams) error {
 // GitRestoreParams sets what to restore, and the source.
 type GitRestoreParams struct {
 	GitParams
-	// Staged restores the entries of the index, and Worktree the files. If neither is
-	// set, the files are restored.
+	// Staged restores the entries of the index. Worktree restores the files of the working tree. If
+	// neither is set, only the files are restored.
 	Staged, Worktree bool
 	// Source is the commit, branch or tag to restore from; empty means the index or,
 	// with Staged, HEAD.
 	Source string
 }
 
-// Restore discards changes to files. Paths are relative to the repository; "." means all of it.
+// Restore discards changes to files. Paths are relative to the repository; "." means the whole
+// repository.
 func (g *Git) Restore(ctx context.Context, repo string, paths []string, p *GitRestoreParams) error {
 	p = orZero(p)
 	if len(paths) == 0 {

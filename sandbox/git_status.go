@@ -16,10 +16,10 @@ type GitStatus struct {
 	Branch string
 	// Upstream is the upstream of the branch; empty if it has none.
 	Upstream string
-	// Ahead is the number of commits that only the branch has, Behind that of commits that only
-	// the upstream has.
+	// Ahead is the number of commits that are only in the branch. Behind is the number of commits that
+	// are only in the upstream.
 	Ahead, Behind int
-	// Detached reports that no branch is checked out, but a commit.
+	// Detached reports that a commit is checked out instead of a branch.
 	Detached bool
 	// Files are the changed and the untracked files, without ignored ones.
 	Files []GitFile
@@ -82,7 +82,7 @@ var gitLabels = []struct {
 	label  string
 }{{'R', "renamed"}, {'C', "copied"}, {'D', "deleted"}, {'A', "added"}, {'M', "modified"}, {'T', "typechange"}, {'?', "untracked"}}
 
-// Label returns the change in one word: conflict, renamed, copied, deleted, added, modified,
+// Label describes the change in one word: conflict, renamed, copied, deleted, added, modified,
 // typechange, untracked or unknown.
 func (f GitFile) Label() string {
 	if f.Conflict() {
@@ -147,7 +147,8 @@ func parseStatus(out []byte) (*GitStatus, error) {
 	return s, nil
 }
 
-// letter converts a letter to version 1 of the format, which has a space for no change.
+// letter converts a letter to version 1 of git's porcelain format, in which a space means no
+// change.
 func letter(c byte) byte {
 	if c == '.' {
 		return ' '

@@ -32,20 +32,20 @@ type Info struct {
 
 	// The fields below are not set in a list, except VolumeMounts.
 
-	// PauseMode is the state that the pause kept. It is empty while the sandbox runs, and with
-	// older services.
+	// PauseMode reports which parts of the sandbox the pause kept. It is empty while the sandbox runs,
+	// or if an older service does not report it.
 	PauseMode PauseMode
 	// Lifecycle describes the end of the lifetime; nil if the service does not report it.
 	Lifecycle *Lifecycle
 	// AccessToken is the token of envd; empty if the sandbox is not secured.
 	AccessToken Key
-	// AllowInternetAccess reports whether the internet is allowed. Nil means that it was never
-	// set, and access is allowed.
+	// AllowInternetAccess reports whether the internet is allowed. Nil means that this was never set;
+	// access is then allowed.
 	AllowInternetAccess *bool
 	// Network contains the network rules; nil if they were never set. Its DenyOut lists the
 	// networks that DenyPrivate added.
 	Network *Network
-	// Asks reports whether the service asks about hosts that no rule mentions: see [WithAsk].
+	// Asks reports whether the service asks a client about hosts that no rule mentions: see [WithAsk].
 	Asks bool
 	// VolumeMounts are the volumes in the sandbox, with their paths.
 	VolumeMounts []VolumeMount

@@ -15,8 +15,8 @@ type lease struct {
 	length time.Duration // the length of the lease; 0: the sandbox has no lease
 
 	// The lease of a sandbox that pauses at the end of its lifetime is not renewed, unless
-	// Expiry.Renew is set. A handle that connected has to ask the service whether its sandbox
-	// pauses then. Only the goroutine that renews uses these two fields.
+	// Expiry.Renew is set. If Connect returned the handle, the handle must ask the service whether its
+	// sandbox pauses at that time. Only the goroutine that renews the lease uses these two fields.
 	unsure, unwanted bool
 
 	mu    sync.Mutex
@@ -33,8 +33,8 @@ func (l *lease) start(wait time.Duration) {
 	}
 }
 
-// pause stops the renewals. It waits for one in progress, so that none arrives before the next
-// start.
+// pause stops the renewals. It waits for a renewal in progress, so that no renewal reaches the
+// service before the next start.
 func (l *lease) pause() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,8 +56,8 @@ func (l *lease) halt() {
 	}
 }
 
-// renewing renews the lease after wait, and then after each half of it, until stop is called.
-// stop waits for a renewal in progress.
+// renewing renews the lease after wait, and then each time half of the lease has passed, until stop
+// is called. stop waits for a renewal in progress.
 func (sb *Sandbox) renewing(lease, wait time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var renewing sync.WaitGroup
@@ -110,11 +110,12 @@ func (l *lease) wanted(ctx context.Context) bool {
 	return !l.unwanted
 }
 
-// hurry is the number of retries of a failed renewal per lease.
+// hurry is the number of retries of a failed renewal within the length of one lease.
 const hurry = 20
 
 // renew extends the sandbox's lifetime. It does not shorten a lifetime that another program has
-// extended, unless the service has no call for extending.
+// extended. If the service has no call that extends a lifetime, renew sets the lifetime and may
+// shorten it.
 func (sb *Sandbox) renew(ctx context.Context, lease time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, lease/4)
 	defer cancel()
@@ -128,14 +129,14 @@ func (sb *Sandbox) renew(ctx context.Context, lease time.Duration) error {
 	return err
 }
 
-// end returns the end of the sandbox's lifetime that the handle knows.
+// end returns the end of the sandbox's lifetime, as far as this handle knows it.
 func (sb *Sandbox) end() time.Time {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	return sb.endAt
 }
 
-// extended records that the sandbox lives for d from now.
+// extended records that the lifetime of the sandbox ends d from now.
 func (sb *Sandbox) extended(d time.Duration) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()

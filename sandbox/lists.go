@@ -2,7 +2,7 @@ package sandbox
 
 import "iter"
 
-// eachAs iterates over the items of a list of package api, converted by as.
+// eachAs iterates over a list of package api. It converts each item with as.
 func eachAs[A, B any](list iter.Seq2[A, error], as func(A) B) iter.Seq2[B, error] {
 	return func(yield func(B, error) bool) {
 		for one, err := range list {
@@ -17,7 +17,7 @@ func eachAs[A, B any](list iter.Seq2[A, error], as func(A) B) iter.Seq2[B, error
 	}
 }
 
-// allAs returns the items of a list of package api, converted by as.
+// allAs returns a list of package api in which as has converted each item.
 func allAs[A, B any](list []A, as func(A) B) []B {
 	if list == nil {
 		return nil

@@ -10,21 +10,21 @@ import (
 const (
 	// maxLogs is the maximum number of entries in an execution's log.
 	maxLogs = 8 << 10
-	// logWindow is the time during which pieces of one stream form one entry, unless the other
-	// stream interrupts them. Without it, code that prints a million lines would produce a
-	// million entries.
+	// logWindow is the time during which pieces of one stream form one entry, unless the other stream
+	// interrupts them. Without this window, code that prints a million lines would produce a million
+	// entries.
 	logWindow = 10 * time.Millisecond
 )
 
-// logs records the order in which pieces of both streams arrived, and refers to the text that
-// their captures keep.
+// logs records the order in which the pieces of stdout and stderr arrived. It does not contain the
+// text, but refers to the text that the capture of each stream keeps.
 type logs struct {
 	stdout, stderr *clip.Output
 	entries        clip.Ends[logEntry]
 	last           logEntry // the latest entry, which is not yet in entries
 }
 
-// logEntry is a part of a stream, given by its byte offsets.
+// logEntry is a part of a stream. It contains the byte offsets of that part in the stream.
 type logEntry struct {
 	stream     OutputStream
 	time       time.Time
@@ -59,8 +59,7 @@ func (l *logs) flush() {
 	l.last = logEntry{}
 }
 
-// list returns the entries that are kept together with their text, and the number of the
-// others.
+// list returns the kept entries with their text, and the number of entries that were dropped.
 func (l *logs) list() (list []Output, dropped int) {
 	l.flush()
 	texts := map[OutputStream]keptText{}

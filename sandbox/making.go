@@ -13,14 +13,14 @@ const (
 	// createTimeout limits the wait for a creation whose context has ended. The service answers
 	// or cuts the connection within 70 seconds.
 	createTimeout = 75 * time.Second
-	// createGrace limits the rest of that wait after the client was closed.
+	// createGrace limits the rest of the wait of [createTimeout] after the client was closed.
 	createGrace = 2 * time.Second
 )
 
-// making makes the call that creates sandboxes with the lifetime life. The call may take as
-// long as ctx and the API allow. If ctx ends first, making returns the cause at once. Sandboxes
-// that the call still creates are killed as soon as its answer arrives, and Close of the client
-// waits for that.
+// making makes the call that creates sandboxes with the lifetime life. The call may take as long as
+// ctx and the API allow. If ctx ends first, making returns the cause at once. If the call then
+// still creates sandboxes, they are killed as soon as the answer of the call arrives. Close of the
+// client waits for that.
 func making[T any](ctx context.Context, c *Client, life time.Duration, create func(context.Context) (T, error), of func(T) []*api.Sandbox) (T, error) {
 	var none T
 	if err := c.begin(); err != nil {
@@ -64,9 +64,9 @@ func making[T any](ctx context.Context, c *Client, life time.Duration, create fu
 	}
 }
 
-// outliving returns the context of a call that continues after ctx has ended, because only its
-// answer names the sandboxes to kill. A deadline of ctx tells the API to allow the call that
-// much time, so outliving keeps it.
+// outliving returns a context for a call that continues after ctx has ended, because only the
+// answer of the call names the sandboxes to kill. outliving keeps a deadline of ctx, because the
+// API derives from it the time that it allows for the call.
 func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, set := ctx.Deadline()
 	ctx = context.WithoutCancel(ctx)

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// These are the names and the port of MCP servers, as on E2B's service.
+// These are the names and the port that E2B's service uses for MCP servers.
 const (
 	mcpGateway   = "mcp-gateway" // the program, and the template that contains it
 	mcpPort      = 50005
@@ -23,11 +23,11 @@ const (
 //
 //	sandbox.WithMCP(map[string]any{"exa": map[string]string{"apiKey": key}})
 //
-// The template must contain the program mcp-gateway. Unless [WithTemplate] names another, it is
-// the template mcp-gateway, which E2B's service has; a local cloud has it only after building
-// it. Create returns when the servers run. If they do not start, the error is an [*ExitError]
-// and the sandbox is killed. The servers do not run in a sandbox that starts anew from its
-// files, after a pause or as a copy.
+// The template must contain the program mcp-gateway. If [WithTemplate] names no template, the
+// sandbox uses the template mcp-gateway. E2B's service has this template; a local cloud has it only
+// after it was built there. Create returns when the servers run. If they do not start, the error is
+// an [*ExitError] and the sandbox is killed. The servers do not run in a sandbox that starts anew
+// from its files, as it may after a pause or as a copy of another sandbox.
 func WithMCP(servers map[string]any) CreateOption {
 	servers = maps.Clone(servers)
 	return createOption(func(c *config) error {
@@ -45,8 +45,8 @@ func WithMCP(servers map[string]any) CreateOption {
 }
 
 // MCPURL returns the address of the MCP servers in the sandbox. Clients must send the token of
-// [Sandbox.MCPToken] in a header Authorization: Bearer. Names and schemes are those of
-// [Sandbox.URL]. Nothing listens at this address without [WithMCP].
+// [Sandbox.MCPToken] in the header "Authorization: Bearer TOKEN". The address has the host name and
+// the scheme of [Sandbox.URL]. Nothing listens at this address without [WithMCP].
 func (sb *Sandbox) MCPURL() string { return sb.URL(mcpPort) + "/mcp" }
 
 // MCPToken returns the token of the MCP servers in the sandbox. The error is [fs.ErrNotExist]

@@ -9,7 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// Mount is a directory of the local cloud's machine that a sandbox can see.
+// Mount is a directory of the local cloud's machine that is mounted in a sandbox.
 type Mount struct {
 	// Dir is the absolute path of the directory on the machine.
 	Dir string `json:"dir"`
@@ -23,8 +23,8 @@ func mountOf(m api.Mount) Mount { return Mount(m) }
 
 func (m Mount) wire() api.Mount { return api.Mount(m) }
 
-// WithMount shows a directory of the local cloud's machine in the sandbox, read-only unless
-// m.Writable. The cloud must have been started with permission for the directory
+// WithMount mounts a directory of the local cloud's machine in the sandbox. The mount is read-only
+// if m.Writable is not set. The cloud must have been started with permission for the directory
 // (local.WithAllowedMounts, e2bctl local up --allow-mount). The error is [ErrForbidden] without
 // that permission, and [errors.ErrUnsupported] for other services. Pauses and snapshots do not
 // include the files of the directory. The option may be given several times.

@@ -12,28 +12,28 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// NameLabel is the key of the label that contains the name of a sandbox of
-// [Client.GetOrCreate]. List, Reap and `e2bctl ls -m` can filter by it.
+// NameLabel is the key of the label that contains the name of a sandbox of [Client.GetOrCreate].
+// List, Reap and `e2bctl ls -m` can filter by this label.
 const NameLabel = "e2bctl.name"
 
 // maxName limits the length of a sandbox's name, in bytes.
 const maxName = 256
 
-// GetOrCreate returns a handle of the sandbox with a name, and creates the sandbox if there is
-// none. Use it to find the sandbox of a conversation, a user or a job again, from this program
-// or another one. It resumes a paused sandbox. opts apply to a new sandbox; only each
-// [HandleOption] applies to an existing one. If opts name a template and the existing sandbox
-// has another one, the error is [ErrConflict].
+// GetOrCreate returns a handle of the sandbox with this name. It creates the sandbox if there is
+// none. Use it to find the sandbox of a conversation, a user or a job again, from this program or
+// another one. It resumes a paused sandbox. All opts apply to a new sandbox. To an existing
+// sandbox, only those opts apply that are a [HandleOption]. If opts name a template and the
+// existing sandbox has another template, the error is [ErrConflict].
 //
 // The handle does not own the sandbox: Close leaves it running, and [Sandbox.Kill] ends it. At
 // the end of its lifetime the sandbox is paused, unless [Expiry].Then sets another action. The
 // lifetime is Expiry.After, 5 minutes by default.
 //
-// A name has 1 to 256 bytes of UTF-8. It is unique for the API key, across all clients with
-// that key. On a local cloud, concurrent callers receive the same sandbox. Other services
-// cannot guarantee that, so each concurrent caller may create a sandbox. Later calls return the
-// oldest, and the others stay until their lifetime ends. A fork has the same name, and is
-// returned once the original has ended.
+// A name has 1 to 256 bytes of UTF-8. It is unique for the API key, across all clients with that
+// key. On a local cloud, concurrent callers receive the same sandbox. Other services cannot
+// guarantee that, so each concurrent caller may create a sandbox. Later calls return the oldest of
+// these sandboxes, and the others stay until their lifetime ends. A fork of the sandbox has the
+// same name. GetOrCreate returns the fork when the original has ended.
 func (c *Client) GetOrCreate(ctx context.Context, name string, opts ...CreateOption) (*Sandbox, error) {
 	cfg, err := configure(c, "GetOrCreate", opts)
 	if err != nil {
@@ -61,9 +61,10 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts ...CreateOpt
 	}
 }
 
-// maxNameAttempts limits the attempts of [Client.GetOrCreate]. A service may list a sandbox
-// that has ended, or refuse one for another reason. The pause after the first attempt is
-// nameAttemptPause, and each later pause is longer by the same time.
+// maxNameAttempts limits the attempts of [Client.GetOrCreate]. More than one attempt may be
+// necessary, because a service may list a sandbox that has ended, or refuse a sandbox for another
+// reason. The pause after the first attempt is nameAttemptPause. Each later pause is longer than
+// the one before by nameAttemptPause.
 const (
 	maxNameAttempts  = 10
 	nameAttemptPause = 20 * time.Millisecond
@@ -109,7 +110,8 @@ func (c *Client) findNamed(ctx context.Context, name string) (found *Info, err e
 	return found, nil
 }
 
-// isOf reports whether a sandbox was created from a template, given by id or name.
+// isOf reports whether a sandbox was created from template, which is the id or a name of a
+// template.
 func isOf(info *Info, template string) bool {
 	template, _, _ = strings.Cut(template, ":")
 	return template == info.TemplateID || template == info.Alias

@@ -26,9 +26,9 @@ var privateNetworks = []string{"10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "
 // server with an allowed name may also serve its other names.
 type Network struct {
 	// AllowOut are addresses, networks such as 203.0.113.0/24, and names: "example.com",
-	// "*.example.com" for all names below it, "*" for any. Names need [AllTraffic] in DenyOut.
-	// The local cloud also accepts the result of another sandbox's [Sandbox.Host], here and in
-	// Headers.
+	// "*.example.com" for all names below example.com, and "*" for any name. If AllowOut contains
+	// names, DenyOut must contain [AllTraffic]. The local cloud also accepts a result of
+	// [Sandbox.Host] of another sandbox, in AllowOut and in Headers.
 	AllowOut []string
 	// DenyOut are addresses and networks.
 	DenyOut []string
@@ -37,35 +37,35 @@ type Network struct {
 	DNSServers []string
 	// DenyPrivate adds the private networks to DenyOut.
 	DenyPrivate bool
-	// Headers are added to HTTPS requests on port 443, and replace headers of the same name
-	// that programs send. The first key is the name of the host ("example.com", or
-	// "*.example.com" for all names below it), the second the name of the header. Headers do
-	// not allow a host: the network rules must allow it.
+	// Headers are added to HTTPS requests on port 443, and replace headers of the same name that
+	// programs send. The first key is the name of the host ("example.com", or "*.example.com" for all
+	// names below example.com). The second key is the name of the header. An entry in Headers does not
+	// allow its host: the network rules must allow the host.
 	//
-	// With [SecretRef], programs use a secret that never enters the sandbox. A host that
-	// returns its requests would reveal the secret. The method TRACE makes hosts do that, so
-	// the local cloud sends only GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS to these
-	// hosts.
+	// With [SecretRef], programs use a secret that never enters the sandbox. A host that returns the
+	// content of its requests would reveal the secret. The method TRACE makes hosts return the
+	// request, so the local cloud sends only GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS to the
+	// hosts in Headers.
 	//
-	// Headers of a sandbox can be changed later only if it was created with some.
+	// Headers of a sandbox can be changed later only if the sandbox was created with Headers.
 	Headers map[string]map[string]string
-	// EgressProxy is the proxy for allowed connections; nil means none. The local cloud sends
-	// it the address that the cloud has checked, or the name if AllowOut has the name. The
-	// network rules must allow the address of the proxy itself.
+	// EgressProxy is the proxy for allowed connections; nil means none. The local cloud sends the
+	// proxy the destination's address, which the cloud has checked, or the destination's name if
+	// AllowOut contains the name. The network rules must allow the address of the proxy itself.
 	EgressProxy *EgressProxy
 }
 
 // EgressProxy is a proxy that the connections of a sandbox go through, after the rules of its
-// [Network] have allowed them. Programs in the sandbox do not see it. If the proxy fails, the
-// connection fails: none bypasses the proxy. Programs receive no reason. A local cloud writes
-// the reason to the log that [Sandbox.Logs] returns, once for each target. DNS queries do not
-// go through the proxy.
+// [Network] have allowed them. Programs in the sandbox do not see the proxy. If the proxy fails,
+// the connection fails. No connection bypasses the proxy. Programs do not receive the reason for the
+// failure. A local cloud writes the reason to the log that [Sandbox.Logs] returns, once for each
+// destination. DNS queries do not go through the proxy.
 type EgressProxy struct {
 	// Address is the host and port of a SOCKS5 proxy, "proxy.example.com:1080". The local cloud
 	// also accepts an HTTP proxy, "http://proxy.example.com:8080".
 	Address string
-	// Username and Password log in to the proxy, if it requires that. Each has at most 255
-	// bytes. Services never return the password.
+	// Username and Password are the login for a proxy that requires one. Each has at most 255 bytes.
+	// Services never return the password.
 	Username string
 	Password Key
 	// TLS encrypts the connection to the proxy. Nil means no TLS.
@@ -76,10 +76,11 @@ type EgressProxy struct {
 type EgressProxyTLS struct {
 	// Enabled turns TLS on. The other fields need it.
 	Enabled bool
-	// ServerName is the name in the proxy's certificate. The default is the host of its address.
+	// ServerName is the name in the proxy's certificate. The default is the host in the proxy's
+	// address.
 	ServerName string
-	// CACert contains CA certificates in PEM that replace the service's trusted ones for this
-	// proxy. Services never return them.
+	// CACert contains CA certificates in PEM. For this proxy, they replace the certificates that the
+	// service trusts. Services never return CACert.
 	CACert string
 }
 
@@ -149,10 +150,10 @@ func (c *sandboxConfig) rules() *api.Egress {
 	return &w
 }
 
-// SetNetwork replaces all network rules of the sandbox: rules that n leaves out are cleared,
-// and so is the effect of [WithInternet]. The service asks about other hosts only if this
-// handle has [WithAsk]. The local cloud also cuts existing connections; another service may
-// leave them open.
+// SetNetwork replaces all network rules of the sandbox: it clears the rules that n does not
+// contain, and the effect of [WithInternet]. After that the service asks about hosts that no rule
+// mentions only if this handle has [WithAsk]. The local cloud also cuts existing connections;
+// another service may leave them open.
 func (sb *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -178,15 +179,15 @@ type UpdateNetworkParams struct {
 	Internet *bool
 }
 
-// UpdateNetwork changes some network rules of a running sandbox and keeps all others. Any
-// program may have created the sandbox. Services can only replace all rules, so UpdateNetwork
-// reads them first; a change that another program makes in between is lost. A proxy with a user
-// name or TLS cannot be kept, because services do not return its password: the error is
-// [errors.ErrUnsupported]. The error is [ErrGone] if there is no such sandbox, with
-// [GonePaused] if it is paused.
+// UpdateNetwork changes some network rules of a running sandbox and keeps all others. Any program
+// may have created the sandbox. Services can only replace all rules, so UpdateNetwork first reads
+// the present rules. A change that another program makes in between is lost. UpdateNetwork cannot
+// keep a proxy with a user name or with TLS, because services do not return its password: the error
+// is then [errors.ErrUnsupported]. The error is [ErrGone] if there is no such sandbox, and
+// [ErrGone] with [GonePaused] if the sandbox is paused.
 //
-// If a sandbox was created without internet access, as by [WithInternet], Internet restores the
-// access only until the sandbox is paused.
+// If a sandbox was created without internet access, for instance with [WithInternet], Internet
+// restores the access only until the sandbox is paused.
 func (c *Client) UpdateNetwork(ctx context.Context, id string, p *UpdateNetworkParams) error {
 	if p == nil {
 		p = &UpdateNetworkParams{}

@@ -7,9 +7,9 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// CreateOption sets one setting of a new sandbox. Each [HandleOption] and each [ClientOption]
-// is also a CreateOption. An option takes precedence over the environment, and a later option
-// over an earlier one.
+// CreateOption sets one setting of a new sandbox. Each [HandleOption] and each [ClientOption] is
+// also a CreateOption. An option takes precedence over the environment. A later option takes
+// precedence over an earlier one.
 type CreateOption interface {
 	option
 	forCreate()
@@ -29,9 +29,9 @@ type HandleOption interface {
 	ConnectOption
 }
 
-// ClientOption sets one setting of a [Client]. [Create], [Connect] and [Use] accept it, because
-// they create a client of their own. The methods of a Client return an error for it, because
-// their client already exists.
+// ClientOption sets one setting of a [Client]. [Create], [Connect] and [Use] accept a ClientOption,
+// because they create a client of their own. The methods of a Client return an error for a
+// ClientOption, because their client already exists.
 type ClientOption interface {
 	HandleOption
 	forClient()
@@ -91,15 +91,15 @@ func ofAPI(name string, o api.Option) ClientOption {
 	})
 }
 
-// isOfClient records that an option sets something of the client.
+// isOfClient records the name of an option that sets a property of the client.
 func (c *config) isOfClient(name string) {
 	if c.clientOption == "" {
 		c.clientOption = name
 	}
 }
 
-// refuseClients returns an error if an option set something of the client. place names the call
-// that accepts no such option.
+// refuseClients returns an error if an option set a property of the client. place is the name of
+// the call that accepts no such option.
 func (c *config) refuseClients(place string) error {
 	if c.clientOption == "" {
 		return nil

@@ -23,14 +23,14 @@ const (
 	// without closing a sandbox with a lease, the sandbox lives for at most this time.
 	DefaultLifetime = api.DefaultLifetime
 
-	// minLease is the shortest lease. It leaves time for the retry of a failed renewal, and is
-	// the shortest extension that services accept.
+	// minLease is the shortest lease. A lease of this length leaves time to retry a failed renewal.
+	// minLease is also the shortest extension that services accept.
 	minLease = 15 * time.Second
 )
 
 type config struct {
 	client       []api.Option
-	clientOption string // the name of the first such option, for the error
+	clientOption string // the name of the first ClientOption, for the error
 	interceptors []connect.Interceptor
 	trace        Trace
 	sandboxConfig
@@ -84,9 +84,9 @@ func WithSandboxURL(url string) ClientOption {
 // An empty path means that no file is read. See [api.FromEnv].
 func WithEnvFile(path string) ClientOption { return ofAPI("WithEnvFile", api.WithEnvFile(path)) }
 
-// WithTransport sets the transport for all requests. The caller keeps it: Close does not close
-// it. If it is an [*http.Transport], the websockets of RunCode use its proxy, TLS and dial
-// settings; otherwise they use the defaults.
+// WithTransport sets the transport for all requests. The caller continues to own the transport:
+// Close does not close it. If t is an [*http.Transport], the websockets of RunCode use its proxy,
+// TLS and dial settings. Otherwise these websockets use the default settings.
 func WithTransport(t http.RoundTripper) ClientOption {
 	return ofAPI("WithTransport", api.WithTransport(t))
 }
@@ -97,12 +97,12 @@ func WithDialContext(dial func(ctx context.Context, network, address string) (ne
 	return ofAPI("WithDialContext", api.WithDialContext(dial))
 }
 
-// WithLogger sets the logger of the client. It never receives secrets. By default everything is
-// discarded except panics of tools, which are logged to [slog.Default].
+// WithLogger sets the logger of the client. The logger never receives secrets. By default the
+// client logs only panics of tools, to [slog.Default].
 func WithLogger(l *slog.Logger) ClientOption { return ofAPI("WithLogger", api.WithLogger(l)) }
 
-// WithMaxRetries sets the number of retries of a call to the control plane that can safely be
-// repeated. The default is 3. Commands and code are never repeated.
+// WithMaxRetries sets the number of retries of a failed call to the control plane. Only calls that
+// can safely be repeated are retried. The default is 3. Commands and code are never repeated.
 func WithMaxRetries(n int) ClientOption { return ofAPI("WithMaxRetries", api.WithMaxRetries(n)) }
 
 // WithUserAgent puts a product, such as "mytool/1.2", in front of the
@@ -111,9 +111,8 @@ func WithUserAgent(product string) ClientOption {
 	return ofAPI("WithUserAgent", api.WithUserAgent(product))
 }
 
-// WithInterceptors adds interceptors to the RPCs to envd, the daemon in a sandbox, for instance
-// for tracing. They have the type of package connect, so interceptors of other packages can be
-// used.
+// WithInterceptors adds interceptors to the RPCs to envd, the daemon in a sandbox, for instance for
+// tracing. Their type is that of package connect, so interceptors from other packages can be used.
 func WithInterceptors(i ...connect.Interceptor) ClientOption {
 	return clientOption(func(c *config) error {
 		c.interceptors = append(c.interceptors, i...)
@@ -148,24 +147,25 @@ func WithInternet(allowed bool) CreateOption {
 	return createOption(func(c *config) error { c.internet = &allowed; return nil })
 }
 
-// WithPrivateTraffic makes the service refuse requests to the sandbox's ports without the
-// sandbox's token. This handle sends the token. Without this option, anyone who knows the
-// sandbox's id can run code through port 49999 of the code interpreter, on E2B's service and on
-// a local cloud: the token of a secure sandbox protects only the port of envd.
+// WithPrivateTraffic makes the service refuse requests to the sandbox's ports without the sandbox's
+// token. This handle sends the token. Without this option, anyone who knows the sandbox's id can
+// run code through port 49999 of the code interpreter, on E2B's service and on a local cloud,
+// because the token of a secure sandbox protects only the port of envd.
 func WithPrivateTraffic() CreateOption {
 	return createOption(func(c *config) error { c.private = true; return nil })
 }
 
-// WithHTTPSPorts lists the ports whose servers in the sandbox speak TLS. They are reached like
-// any other port. Their certificates are not verified, so self-signed ones work.
+// WithHTTPSPorts lists the ports whose servers in the sandbox require TLS. Clients reach these
+// ports like any other port. The certificates of the servers are not verified, so self-signed
+// certificates work.
 func WithHTTPSPorts(ports ...int) CreateOption {
 	ports = slices.Clone(ports)
 	return createOption(func(c *config) error { c.httpsPorts = ports; return nil })
 }
 
-// WithRequestHost sets the Host header that servers in the sandbox receive, for servers that
-// accept only one name. ${PORT} in it stands for the port, as in "localhost:${PORT}". The
-// original host is in X-Forwarded-Host.
+// WithRequestHost sets the Host header that servers in the sandbox receive, for servers that accept
+// only one name. ${PORT} in host is replaced by the port, as in "localhost:${PORT}". The original
+// host is in X-Forwarded-Host.
 func WithRequestHost(host string) CreateOption {
 	return createOption(func(c *config) error { c.requestHost = host; return nil })
 }
@@ -182,7 +182,8 @@ func WithCodeTransport(t CodeTransport) HandleOption {
 	})
 }
 
-// merge returns a new map with the entries of both, so that options may be used more than once.
+// merge returns a new map with the entries of a and b. It does not change the given maps, so that
+// options can be used more than once.
 func merge(a, b map[string]string) map[string]string {
 	merged := make(map[string]string, len(a)+len(b))
 	maps.Copy(merged, a)

@@ -18,25 +18,26 @@ import (
 // The sandbox's own pip selects the packages. They stay installed until the sandbox ends. To
 // install exactly the same packages in another sandbox, and quickly, use a [LockFile].
 //
-// Python in WebAssembly (the wasm engine of the local cloud) has neither pip nor a network.
-// During the call a second sandbox exists, of the template base-room and with the same network
-// rules. Its pip finds and downloads wheels for WebAssembly and wheels for every system, and
-// the first sandbox unpacks them into its user's home. pip ignores the packages that the first
-// sandbox has, so it may install a newer version of one. The error is an [*InstallError] that
-// names the package if there is no such wheel.
+// Python in WebAssembly (the wasm engine of the local cloud) has neither pip nor a network. For
+// such a sandbox, a second sandbox exists during the call. It has the template base-room and the
+// network rules of the first sandbox. The pip of the second sandbox finds and downloads wheels for
+// WebAssembly and wheels for every system. The first sandbox unpacks these wheels into its user's
+// home. pip ignores the packages that the first sandbox has, so it may install a newer version of
+// such a package. If a package has no such wheel, the error is an [*InstallError] that names the
+// package.
 type Packages struct {
 	sb    *Sandbox
 	index *PackageIndex // the index to use; nil: the settings of this machine's pip
 	// credentials permits addresses that contain a password.
 	credentials bool
 	wheels      wheelCache
-	// turn is a semaphore of one, because two pips at the same time would damage each other's
-	// work.
+	// turn is a semaphore of one, because two processes of pip at the same time would damage each
+	// other's work.
 	turn chan struct{}
 
 	mu sync.Mutex
-	// done contains the results of this handle's calls. It is valid while the directory of
-	// packages has not changed since.
+	// done contains the results of this handle's calls. A result is valid as long as the directory of
+	// the installed packages does not change.
 	done map[string]*Installation
 	left siteDirectory
 }
@@ -53,14 +54,14 @@ type Installation struct {
 	// Packages are the requested packages and the other packages that were added or changed,
 	// sorted by name.
 	Packages []InstalledPackage
-	// RestartNeeded names packages that changed while code of the default context had imported
-	// them. The code uses the old versions until the context is restarted.
+	// RestartNeeded names packages that changed after code of the default context had imported them.
+	// That context uses the old versions until it is restarted.
 	RestartNeeded []string
 	// Renamed are the requirements that named a module ("PIL") instead of its package
 	// ("pillow").
 	Renamed []RenamedPackage
-	// Excluded are requirements whose marker excludes this Python. Nothing was installed for
-	// them.
+	// Excluded are requirements whose marker excludes this Python. No package was installed for these
+	// requirements.
 	Excluded []ExcludedRequirement
 	// NotImportable are modules of the added or changed packages that a new Python process
 	// cannot import. That is no error, because some packages contain modules for other systems.
@@ -93,27 +94,27 @@ type ImportFailure struct{ Package, Module, Error string }
 // InstallParams sets how to install packages.
 type InstallParams struct {
 	// Output receives pip's output as it arrives, in whole lines and without the credentials of
-	// indexes. An error that it returns ends the installation. It receives nothing if pip need
-	// not run. May be nil.
+	// indexes. An error from Output ends the installation. Output receives nothing if pip need not
+	// run. Output may be nil.
 	Output io.Writer
 }
 
 // Install installs packages for the sandbox's Python, as root. A requirement is a name with
-// optional extras, versions and a marker ("humanize==4.*", "pandas[excel]>=2"), or the path of
-// a wheel on this machine, which is uploaded. The error is a [*RequirementError] for options,
+// optional extras, versions and a marker ("humanize==4.*", "pandas[excel]>=2"), or the path of a
+// wheel on this machine, which is uploaded. The error is a [*RequirementError] for options,
 // addresses, modules of Python itself, patterns of imports ("numpy.*") and anything else. Some
 // names of modules ("PIL", "yaml") are replaced by the names of their packages:
-// Installation.Renamed reports these. A failure of pip is an [*InstallError]. pip is stopped
-// when ctx ends.
+// Installation.Renamed reports the replacements. A failure of pip is an [*InstallError]. pip is
+// stopped when ctx ends.
 //
-// Requested packages that are new are imported once, in a separate Python process, to check
-// that they work. Install does nothing if an earlier call had the same requirements and no
-// package was installed or removed since.
+// Requested packages that are new are imported once, in a separate Python process, to check that
+// they work. Install does nothing if an earlier call had the same requirements and no package has
+// been installed or removed since that call.
 //
-// The sandbox's pip uses the settings of this machine's pip, from its environment (PIP_*) and
-// its configuration files: index, further indexes, trusted hosts, certificates, timeout and
-// retries. Addresses with credentials are left out unless [WithPipCredentials] is set.
-// [WithPackageIndex] replaces these settings.
+// The sandbox's pip uses the settings of this machine's pip, from its environment (PIP_*) and its
+// configuration files: index, further indexes, trusted hosts, certificates, timeout and retries.
+// Addresses with credentials are used only if [WithPipCredentials] is set. [WithPackageIndex]
+// replaces these settings.
 func (p *Packages) Install(ctx context.Context, requirements []string, params *InstallParams) (*Installation, error) {
 	params = orZero(params)
 	parsed, err := parseRequirements(requirements)

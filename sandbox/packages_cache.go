@@ -23,19 +23,19 @@ import (
 // machine.
 const DefaultMaxWheelBytes = 2 << 30
 
-// WithWheelCache sets the directory of this machine in which [Packages.InstallLock] caches
-// wheels, and the limit of their bytes. A later sandbox that needs a cached wheel needs no
-// index. An empty directory means one in the user's cache directory. 0 bytes mean
-// [DefaultMaxWheelBytes], and a negative number disables the cache. The least recently used
+// WithWheelCache sets the directory of this machine in which [Packages.InstallLock] caches wheels,
+// and the limit of their bytes. A later sandbox that needs a cached wheel needs no index. If
+// directory is empty, the wheels are in a directory of the user's cache directory. A maxBytes of 0
+// means [DefaultMaxWheelBytes]; a negative maxBytes disables the cache. The least recently used
 // wheels are removed first. Programs may share a directory.
 //
 // Without this option, wheels are cached only for services on this machine, such as the local
-// cloud. For a remote service, uploading a wheel takes longer than downloading it there from an
-// index.
+// cloud. For a remote service, uploading a wheel from this machine takes longer than downloading it
+// in the sandbox from an index.
 //
-// A wheel is identified by the hash in a lock, and the hash of a wheel from a sandbox is
-// checked before it enters the cache. No sandbox can therefore change the packages that another
-// one installs.
+// A wheel is identified by the hash in a lock, and the hash of a wheel from a sandbox is checked
+// before it enters the cache. Therefore no sandbox can change the packages that another sandbox
+// installs.
 func WithWheelCache(directory string, maxBytes int64) HandleOption {
 	return handleOption(func(c *config) error {
 		c.wheels = &wheelCache{directory: directory, limit: maxBytes}
@@ -43,15 +43,15 @@ func WithWheelCache(directory string, maxBytes int64) HandleOption {
 	})
 }
 
-// wheelCache is a directory of wheels, named by their hashes. The zero value uses the defaults.
-// A file is renamed into place when it is complete.
+// wheelCache is a directory of wheels, named by their hashes. The zero value uses the defaults. A
+// new file has a temporary name, and is renamed to its final name when it is complete.
 type wheelCache struct {
 	directory string
 	limit     int64
 }
 
-// partPrefix begins the names of incomplete files. An incomplete file older than partAge was
-// abandoned by its writer.
+// partPrefix is the prefix of the names of incomplete files. An incomplete file older than partAge
+// was abandoned by its writer.
 const (
 	partPrefix = "part-"
 	partAge    = time.Hour
@@ -142,7 +142,8 @@ func (c wheelCache) add(sums []string, r io.Reader) (err error) {
 	return c.trim(path, limit)
 }
 
-// trim removes the least recently used wheels until the rest fits into limit.
+// trim removes the least recently used wheels until the remaining wheels together have at most
+// limit bytes.
 func (c wheelCache) trim(directory string, limit int64) error {
 	entries, err := os.ReadDir(directory)
 	if err != nil {

@@ -27,11 +27,11 @@ type distPackage struct {
 	Depends []string `json:"depends"`
 }
 
-// maxDistLock limits the bytes of the lock file; that of a full distribution has 120 KB.
+// maxDistLock limits the bytes of the lock file. The lock file of a full distribution has 120 KB.
 const maxDistLock = 16 << 20
 
-// readWasmDist returns the distribution that the local cloud's sandboxes see, or nil if there
-// is none.
+// readWasmDist returns the Pyodide distribution that is mounted in the local cloud's sandboxes, or
+// nil if there is none.
 func readWasmDist(ctx context.Context, sb *Sandbox) (*wasmDist, error) {
 	f, err := sb.Files.Open(ctx, path.Join(protocol.PyodideDist, protocol.PyodideLock), nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -48,8 +48,8 @@ func readWasmDist(ctx context.Context, sb *Sandbox) (*wasmDist, error) {
 	return &dist, nil
 }
 
-// checkDist checks the files that pip uses from the distribution against its lock file. from
-// contains the addresses of the files of lock.
+// checkDist checks the files that pip uses from the Pyodide distribution against the lock file of
+// the distribution. from contains the addresses of the files of lock.
 func (c *pipRun) checkDist(ctx context.Context, lock *LockFile, from []string) error {
 	if c.wasm.dist == nil {
 		return nil

@@ -18,16 +18,17 @@ type InstallError struct {
 	// Stderr is the end of pip's error output, at most 4 KiB. It does not contain the
 	// credentials of indexes.
 	Stderr string
-	// Offline reports that the sandbox was created without internet, or that its network rules
-	// allow only listed destinations. The rules must allow the index.
+	// Offline reports that the sandbox was created without internet, or that its network rules allow
+	// only listed destinations. For an installation, the rules must allow the index.
 	Offline bool
 	// Unreachable reports that an index could not be queried: the connection failed, its
 	// certificate is not trusted, or it returned an error.
 	Unreachable bool
-	// HashMismatch reports that a file from the index differs from the one in the [LockFile].
+	// HashMismatch reports that a file from the index differs from the file that the [LockFile]
+	// describes.
 	HashMismatch bool
 
-	// why is the result of querying the index or, without one, pip's message.
+	// why is the result of querying the index. If there is no such result, it is pip's message.
 	why string
 	// lock is the first line of the lock's comment, which contains the Python and the system of
 	// the lock.
@@ -76,8 +77,8 @@ func (e *InstallError) Error() string {
 	return fmt.Sprintf("sandbox: install %s: pip ended with status %d: %s", clip.Text(strings.Join(e.Requirements, " "), 128), e.ExitCode, text)
 }
 
-// reason returns the reason for pip's failure. If pip could not query an index, the reason is
-// the failure of the query, because pip's last message only says that the package does not
+// reason returns the reason for pip's failure. If pip could not query an index, the reason is the
+// failure of the query, because pip's last message then only claims that the package does not
 // exist.
 func (e *InstallError) reason() string {
 	if e.Unreachable {

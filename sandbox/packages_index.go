@@ -13,22 +13,23 @@ import (
 // PackageIndex sets the sources of packages. All addresses are used inside the sandbox. Empty
 // fields keep the settings of this machine's pip.
 type PackageIndex struct {
-	// URL is the index, such as "https://pypi.example/simple". If it is set, Extra and
-	// TrustedHosts replace those of this machine's settings.
+	// URL is the index, such as "https://pypi.example/simple". If it is set, Extra and TrustedHosts
+	// replace the further indexes and trusted hosts of this machine's settings.
 	URL string
-	// Extra are further indexes. pip uses the newest version of a package in any index.
+	// Extra are further indexes. pip uses the newest version of a package that any of the indexes has.
 	Extra []string
 	// TrustedHosts are hosts, with or without a port. pip may query them without TLS, and does
 	// not check their certificates.
 	TrustedHosts []string
-	// Proxy is the HTTP proxy that pip uses instead of the sandbox's own.
+	// Proxy is the HTTP proxy that pip uses instead of the sandbox's proxy.
 	Proxy string
-	// Certificates is a PEM bundle of the authorities to trust instead of pip's own.
+	// Certificates is a PEM bundle of certificate authorities. pip trusts these authorities instead of
+	// its own.
 	Certificates []byte
 }
 
-// WithPackageIndex sets the index for [Packages]. Addresses with a user or a password are
-// refused unless [WithPipCredentials] is also given. pip receives them in its environment. They
+// WithPackageIndex sets the index for [Packages]. Addresses with a user or a password are refused
+// unless [WithPipCredentials] is also given. pip receives such addresses in its environment. They
 // appear in no argument and no log, and are removed from pip's output.
 func WithPackageIndex(i PackageIndex) HandleOption {
 	i.Extra, i.TrustedHosts, i.Certificates = slices.Clone(i.Extra), slices.Clone(i.TrustedHosts), slices.Clone(i.Certificates)
@@ -41,9 +42,9 @@ func WithPackageIndex(i PackageIndex) HandleOption {
 	})
 }
 
-// WithPipCredentials permits [Packages] to send addresses with a user or a password to the
-// sandbox: those of package indexes in the settings of this machine's pip, and those of
-// [WithPackageIndex]. Code in the sandbox can read them while pip runs.
+// WithPipCredentials permits [Packages] to send addresses with a user or a password to the sandbox:
+// addresses of package indexes from the settings of this machine's pip, and addresses of
+// [WithPackageIndex]. Code in the sandbox can read the credentials while pip runs.
 func WithPipCredentials() HandleOption {
 	return handleOption(func(c *config) error { c.pipCredentials = true; return nil })
 }
@@ -95,8 +96,9 @@ func (c *sandboxConfig) checkCredentials() error {
 	return nil
 }
 
-// settings returns this machine's settings, with those of i applied; i may be nil. It includes
-// this machine's addresses with credentials only if credentials is true.
+// settings returns the settings of this machine's pip, in which the fields of i replace the
+// corresponding settings; i may be nil. It includes this machine's addresses with credentials only
+// if credentials is true.
 func (i *PackageIndex) settings(credentials bool) (pip.Settings, error) {
 	s, err := pip.ReadSettings(i == nil || i.Certificates == nil, credentials)
 	if err != nil || i == nil {

@@ -9,14 +9,14 @@ import (
 )
 
 // LockFile pins packages to versions and to the contents of their files, so that
-// [Packages.InstallLock] always installs the same files. Its text is a pip requirements file
-// with hashes, which people can read; store it with a program. Files of pip-compile and uv are
+// [Packages.InstallLock] always installs the same files. Its text is a pip requirements file with
+// hashes, and people can read it. Store it together with a program. Files of pip-compile and uv are
 // also accepted if they have no markers.
 type LockFile struct {
 	// Comment contains the lines at the beginning of the text, which describe the lock. They
 	// have no effect.
 	Comment string
-	// Packages are the packages that pip installs, without their dependencies.
+	// Packages are the packages to install. pip installs them without their dependencies.
 	Packages []LockedPackage
 }
 
@@ -25,7 +25,7 @@ type LockedPackage struct {
 	Name, Version string
 	// SHA256 contains the hashes, in hex, of the files that may be installed.
 	SHA256 []string
-	// File is the name of the wheel, if [Packages.Lock] found one. Without it the wheel is not
+	// File is the name of the wheel, if [Packages.Lock] found one. If File is empty, the wheel is not
 	// cached on this machine.
 	File string
 }
@@ -36,9 +36,9 @@ type LockParams struct {
 	Output io.Writer
 }
 
-// Lock determines the files that pip would install for requirements, and installs nothing. It
-// does not accept paths of wheels. The lock contains only packages that the sandbox does not
-// have, so use it for sandboxes of the same template. Create it in a sandbox in which no
+// Lock determines the files that pip would install for requirements, and installs nothing. It does
+// not accept paths of wheels. The lock contains only packages that the sandbox does not have, so
+// use the lock only for sandboxes of the same template. Create the lock in a sandbox in which no
 // untrusted code has run, because the hashes come from that sandbox. Lock needs pip 22.2.
 func (p *Packages) Lock(ctx context.Context, requirements []string, params *LockParams) (*LockFile, error) {
 	parsed, err := parseRequirements(requirements)
@@ -138,8 +138,8 @@ func (l *LockFile) MarshalText() ([]byte, error) {
 	return text, requirementError(err)
 }
 
-// UnmarshalText reads the text of MarshalText, edited or not, and files of the same form by
-// other programs. The error is a [*RequirementError] with the line number.
+// UnmarshalText reads the text of MarshalText, even if it was edited, and files of the same format
+// that other programs wrote. The error is a [*RequirementError] with the line number.
 func (l *LockFile) UnmarshalText(text []byte) error {
 	var read pip.Lock
 	if err := read.Unmarshal(text); err != nil {

@@ -17,28 +17,26 @@ import (
 
 // InstallLockParams sets how to install a lock.
 type InstallLockParams struct {
-	// Require lists requirements, as for [Packages.Install], whose packages must be in the lock
-	// or in the sandbox. If one is missing, the error is a [*RequirementError], and nothing is
-	// installed. The installed versions are those of the lock, even if a requirement has
-	// another version.
+	// Require lists requirements, as for [Packages.Install], whose packages must be in the lock or in
+	// the sandbox. If one is missing, the error is a [*RequirementError], and nothing is installed.
+	// The versions of the lock are installed, even if a requirement specifies another version.
 	Require []string
 	// Output receives pip's output, like [InstallParams].Output.
 	Output io.Writer
 }
 
-// InstallLock installs the packages of a lock that the sandbox does not have. It installs
-// nothing else: no dependencies, no other versions, no other contents. Wheels come from the
-// cache of this machine ([WithWheelCache]) if it has them, otherwise from the index. If the
-// cache has all of them, the index is not used, so InstallLock then works in a sandbox without
-// internet. A package that is not a wheel is built in the sandbox, with build tools from the
-// index.
+// InstallLock installs the packages of a lock that the sandbox does not have. It installs nothing
+// else: no dependencies, no other versions, no other contents. A wheel comes from the cache of this
+// machine ([WithWheelCache]) if the cache contains it, and otherwise from the index. If the cache
+// contains all wheels, the index is not used, so InstallLock also works in a sandbox without
+// internet. A package that is not a wheel is built in the sandbox, with build tools from the index.
 //
-// If a file from the index differs from the one in the lock, the error is an [*InstallError]
-// with HashMismatch, and nothing is installed. The same error occurs if the sandbox has another
-// Python or system than the lock, and the index has other files for it; the error then names
-// the Python and the system of the lock. Everything else is as with [Packages.Install]. Install
-// does not use cached wheels, because without a lock only the sandbox itself could say which
-// contents a file must have.
+// If a file from the index differs from the file in the lock, the error is an [*InstallError] with
+// HashMismatch, and nothing is installed. The same error occurs if the lock was made for another
+// Python or system than the sandbox has, and the index has other files for that Python or system.
+// The error then names the Python and the system of the lock. In all other respects InstallLock
+// works like [Packages.Install]. Install does not use cached wheels, because without a lock only
+// the sandbox itself could determine the correct content of a file.
 func (p *Packages) InstallLock(ctx context.Context, lock *LockFile, params *InstallLockParams) (*Installation, error) {
 	params = orZero(params)
 	requirements := params.Require
@@ -91,8 +89,8 @@ func (p *Packages) InstallLock(ctx context.Context, lock *LockFile, params *Inst
 	return installation, p.finish(ctx, place, key, installation, before, names)
 }
 
-// installLocked uploads the cached wheels, makes pip download the others, installs all of them,
-// and caches the downloaded ones.
+// installLocked uploads the cached wheels, makes pip download the other wheels, installs all
+// wheels, and caches the downloaded ones.
 func (p *Packages) installLocked(ctx context.Context, place *place, lock *LockFile, output io.Writer) error {
 	var asked []string
 	for _, one := range lock.Packages {
@@ -150,7 +148,7 @@ func (p *Packages) installLocked(ctx context.Context, place *place, lock *LockFi
 	return nil
 }
 
-// bring uploads the cached wheels and returns the lock of the others.
+// bring uploads the cached wheels, and returns a lock with the packages that are not cached.
 func (p *Packages) bring(ctx context.Context, run *pipRun, lock *LockFile, directory string) (*LockFile, error) {
 	absent := &LockFile{}
 	group, ctx := errgroup.WithContext(ctx)

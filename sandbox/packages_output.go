@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// maxPipLine limits the bytes of an incomplete line of pip's output that are kept until its
-// end.
+// maxPipLine limits the bytes of an incomplete line of pip's output that are kept until the line is
+// complete.
 const maxPipLine = 64 << 10
 
-// pipOutput passes on one stream of pip's output in whole lines. A secret that was split into
-// two parts could not be masked.
+// pipOutput passes on one stream of pip's output. It passes on whole lines, because it could not
+// mask a secret that was split into two parts.
 type pipOutput struct {
 	to    io.Writer
 	masks *strings.Replacer

@@ -14,14 +14,14 @@ import (
 
 const pipPython = "python3"
 
-// installing contains the arguments of an installation. Python compiles a module when it is
-// imported. pip would compile all modules, which takes several times as long as the rest of the
-// installation.
+// installing contains the arguments of pip for an installation. pip does not compile modules,
+// because Python compiles a module when code imports it. To compile all modules would take several
+// times as long as the rest of the installation.
 var installing = []string{"install", "--no-compile"}
 
-// fewerRetries runs its arguments with fewer retries of pip. With pip's own five retries, an
-// unreachable index costs many seconds. A value that the sandbox sets takes precedence, because
-// a sandbox without internet sets 0.
+// fewerRetries is a shell script that runs its arguments with fewer retries of pip. With pip's own
+// five retries, an unreachable index costs many seconds. A value that the sandbox sets takes
+// precedence, because a sandbox without internet sets 0.
 const fewerRetries = `export PIP_RETRIES="${PIP_RETRIES-2}"; exec "$@"`
 
 // pipRun runs pip for one call, with its own directory in the sandbox.
@@ -119,8 +119,8 @@ func (c *pipRun) run(ctx context.Context, arguments ...string) error {
 	return nil
 }
 
-// log returns the lines of pip's log about pages of an index that it could not fetch. They only
-// explain another failure.
+// log returns the lines of pip's log about pages of an index that pip could not fetch. These lines
+// do not mean that the call failed; they only explain a failure.
 func (c *pipRun) log(ctx context.Context) string {
 	result, err := c.sb.Commands.run(ctx, []string{"grep", "-h", "Could not fetch URL", c.path("log")}, &CommandParams{User: "root", MaxOutputBytes: 64 << 10})
 	if err != nil {

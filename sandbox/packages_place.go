@@ -26,8 +26,8 @@ type place struct {
 	wasm *wasmPython
 }
 
-// place returns the place of the packages and a description of the installed ones. The caller
-// must close the place.
+// place returns the environment in which this call installs packages, and a description of the
+// packages that are installed in it. The caller must close the returned place.
 func (p *Packages) place(ctx context.Context) (*place, *site, error) {
 	sb := p.sb
 	there := &place{
@@ -74,8 +74,8 @@ func (sb *Sandbox) runScript(ctx context.Context, script string, arguments []str
 	return printed, err
 }
 
-// stopped describes how a script crashed Python, or why it was killed. It returns "" for any
-// other err.
+// stopped describes how a script crashed Python, or why the script was killed. It returns "" for
+// any other err.
 func stopped(ctx context.Context, err error, timeout time.Duration) string {
 	exit, exited := errors.AsType[*ExitError](err)
 	switch {

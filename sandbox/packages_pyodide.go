@@ -26,7 +26,8 @@ import (
 // the first sandbox, whose own Python unpacks them. The content of a wheel is therefore handled
 // only inside sandboxes.
 
-// pipTemplate is the template of the second sandbox. Every local cloud has it.
+// pipTemplate is the template of the second sandbox, in which pip runs for a Python in WebAssembly.
+// Every local cloud has this template.
 const pipTemplate = "base-room"
 
 // wasmPython describes a Python in WebAssembly for pip.
@@ -36,16 +37,16 @@ type wasmPython struct {
 	Platforms []string          `json:"platforms"`
 	Markers   map[string]string `json:"markers"` // environment markers, for conditions of requirements
 
-	dist *wasmDist // the distribution in pip's sandbox; nil: there is none, or pip did not run
+	dist *wasmDist // the Pyodide distribution in pip's sandbox; nil: there is none, or pip has not run
 }
 
-// wasmScript is code that runs a script in a context that has run other scripts.
+// wasmScript is code that runs a script in a context in which other scripts may have run before.
 const wasmScript = `import json, sys
 sys.stdout, sys.stderr, sys.argv = sys.__stdout__, sys.__stderr__, json.loads(%q)
 %s`
 
-// wasmPlace returns the place of the packages of such a sandbox. Its scripts run in a separate
-// context, which ends with the place.
+// wasmPlace returns the place for a sandbox whose Python runs in WebAssembly. Scripts of the place
+// run in a separate code context, which ends when the place is closed.
 func (sb *Sandbox) wasmPlace(ctx context.Context) (*place, error) {
 	made, err := sb.code.kernels.Create(ctx, kernelconn.Context{Language: kernelconn.DefaultLanguage})
 	if err != nil {
@@ -120,8 +121,9 @@ func (sb *Sandbox) newPipSandbox(ctx context.Context, python *wasmPython) (*Sand
 	return second, nil
 }
 
-// pipWithMarkers runs pip for a Python with different values of environment markers. pip has
-// options for versions and platforms, but not for markers.
+// pipWithMarkers is a Python script. It runs pip for a Python whose environment markers have other
+// values than those of pip's own Python. pip has options for versions and platforms, but not for
+// markers.
 const pipWithMarkers = `import json, runpy, sys
 from pip._vendor.packaging import markers
 values = json.loads(sys.argv.pop(1))
@@ -183,8 +185,8 @@ func (p *Packages) installResolved(ctx context.Context, place *place, run *pipRu
 	return p.installWheels(ctx, place, lock.without(have), func() (*pipRun, error) { return run, nil })
 }
 
-// installWheels installs the packages of a lock. Wheels come from the cache of this machine.
-// start returns the pip that downloads the others.
+// installWheels installs the packages of a lock. Wheels come from the cache of this machine. start
+// prepares the run of pip that downloads the wheels that are not in the cache.
 func (p *Packages) installWheels(ctx context.Context, place *place, lock *LockFile, start func() (*pipRun, error)) error {
 	if len(lock.Packages) == 0 {
 		return nil

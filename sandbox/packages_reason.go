@@ -8,7 +8,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// These match the messages of pip 26.3 when it cannot install something.
+// These expressions match the messages with which pip 26.3 reports that it cannot install
+// something.
 var (
 	conflict     = lazyregexp.New(`(?m)^The conflict is caused by:\r?\n((?: +\S.*(?:\n|$))+)`)
 	noVersion    = lazyregexp.New(`Could not find a version that satisfies the requirement (.+) \(from versions: (.+)\)`)
@@ -57,7 +58,7 @@ func pipReason(stdout, stderr string) string {
 	return text
 }
 
-// noVersionReason returns a reason with the newest versions, which are at the end of pip's
+// noVersionReason returns a reason that names the newest versions. They are the last ones in pip's
 // list.
 func noVersionReason(requirement, list string) string {
 	text := "No matching distribution found for " + requirement
@@ -71,8 +72,8 @@ func noVersionReason(requirement, list string) string {
 	return text + ": the index has " + list
 }
 
-// buildReason returns the line of a build's output that names a missing tool or file. Without
-// one it returns the last error, or else the last line.
+// buildReason returns the line of a build's output that names a missing tool or file. If no line
+// names one, it returns the last error, or else the last line.
 func buildReason(output string) string {
 	var missing, failed, last string
 	for line := range strings.Lines(output) {
@@ -96,7 +97,7 @@ func buildReason(output string) string {
 	return last
 }
 
-// joinLines returns the lines of an indented block as one.
+// joinLines joins the lines of an indented block to one line.
 func joinLines(block string) string {
 	var lines []string
 	for line := range strings.Lines(block) {

@@ -28,7 +28,7 @@ func (e *RequirementError) Error() string {
 // Is reports whether target is [ErrInvalidArgument].
 func (e *RequirementError) Is(target error) bool { return target == api.ErrInvalidArgument }
 
-// requirementError converts an error of package pip to one of this package.
+// requirementError converts an error of package pip to an error of this package.
 func requirementError(err error) error {
 	if refused, ok := errors.AsType[*pip.RefusedError](err); ok {
 		return (*RequirementError)(refused)

@@ -69,9 +69,9 @@ def tops(name):
     return sorted(n for n in listed or found if n.isidentifier())
 `
 
-// verify imports the modules of packages in a separate Python process, and returns those that
-// failed. The process reports each import before it starts. A crash or a hang also counts as a
-// failure.
+// verify imports the modules of packages in a separate Python process, and returns the imports that
+// failed. The process reports each import before the import starts. A crash or a hang also counts
+// as a failure.
 func (p *place) verify(ctx context.Context, packages []string) ([]ImportFailure, error) {
 	if len(packages) == 0 {
 		return nil, nil
@@ -112,8 +112,8 @@ if sys.platform != "emscripten":
 	return failures, nil
 }
 
-// importFailures reads the report of the verification. It returns the failures, and the import
-// during which the process stopped.
+// importFailures parses the report of the process of verify. It returns the failures, and the
+// import during which the process stopped.
 func importFailures(text string) (failures []ImportFailure, open ImportFailure) {
 	lines := bufio.NewScanner(strings.NewReader(text))
 	for lines.Scan() {
@@ -137,9 +137,9 @@ func importFailures(text string) (failures []ImportFailure, open ImportFailure) 
 	return failures, open
 }
 
-// loaded returns the packages that the default context has imported, and makes the new packages
-// visible to it. This is only a convenience, so a busy or missing context, or any failure, is
-// ignored.
+// loaded returns those of the upgraded packages that the default context has imported, and makes
+// the new packages visible to that context. The result is only a convenience, so loaded ignores a
+// busy or missing context and any failure.
 func (p *Packages) loaded(ctx context.Context, place *place, upgraded []string) []string {
 	k := p.sb.code.kernels.Opened("python")
 	if k == nil {
@@ -170,8 +170,8 @@ func (p *Packages) loaded(ctx context.Context, place *place, upgraded []string) 
 	return stale
 }
 
-// known returns the result of an earlier call with the same key, if nothing was installed or
-// removed since.
+// known returns the result of an earlier call with the same key, if no package has been installed
+// or removed since that call.
 func (p *Packages) known(ctx context.Context, key string) *Installation {
 	p.mu.Lock()
 	done, left := p.done[key], p.left
@@ -184,8 +184,8 @@ func (p *Packages) known(ctx context.Context, key string) *Installation {
 	return again
 }
 
-// remember stores an installation under key for known. left is the state of the directory of
-// packages before the packages were listed. If left is zero, nothing is stored.
+// remember stores an installation under key for known. left is the state of the directory of the
+// packages, taken before the packages were listed. If left is zero, remember stores nothing.
 func (p *Packages) remember(key string, done *Installation, left siteDirectory) {
 	if left == (siteDirectory{}) {
 		return

@@ -12,26 +12,29 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// PoolParams sets how many sandboxes a pool keeps ready. The zero value keeps one.
+// PoolParams configures a pool. The zero value keeps one sandbox ready.
 type PoolParams struct {
 	// Warm is the number of ready sandboxes that wait for Get. Zero means 1.
 	Warm int
-	// MaxSandboxes limits the sandboxes of the pool at a time. Sandboxes that Get returned
-	// count until they are closed. Zero means only the service's limit.
+	// MaxSandboxes limits the number of sandboxes that the pool has at the same time. It includes the
+	// sandboxes that Get returned and that are not closed. Zero means that only the service limits the
+	// number.
 	MaxSandboxes int
-	// MinLifetime is the minimum remaining lifetime of a sandbox that Get returns. The pool
-	// replaces a sandbox with less. It may be at most half of the lifetime ([Expiry]), which is
-	// the default for a fixed lifetime. A lease is renewed while a sandbox waits; for leases
-	// the default is a quarter, which matters only if renewals fail.
+	// MinLifetime is the minimum remaining lifetime of a sandbox that Get returns. The pool replaces a
+	// sandbox whose remaining lifetime is shorter. MinLifetime may be at most half of the lifetime
+	// ([Expiry]). For a fixed lifetime, the default is half of it. For a lease, the default is a
+	// quarter of it. That matters only if renewals fail, because a lease is renewed while a sandbox
+	// waits.
 	MinLifetime time.Duration
-	// Prepare is called once with each new sandbox before it waits, for instance to install
-	// packages. If it fails, the sandbox is closed. May be nil.
+	// Prepare is called once with each new sandbox before the sandbox is ready, for instance to
+	// install packages. If Prepare fails, the sandbox is closed. Prepare may be nil.
 	Prepare func(ctx context.Context, sb *Sandbox) error
-	// Check is called before Get returns a sandbox that has waited, after its daemon has
-	// answered. If it fails, the pool discards the sandbox and tries the next one. May be nil.
+	// Check is called before Get returns a sandbox that has waited, and after the daemon of that
+	// sandbox has answered. If Check fails, the pool discards the sandbox and tries the next one.
+	// Check may be nil.
 	Check func(ctx context.Context, sb *Sandbox) error
-	// OnEvent is called with each event of the pool, from several goroutines. It must not call
-	// Close of the pool. May be nil.
+	// OnEvent is called with each event of the pool, from several goroutines. It must not call Close
+	// of the pool. OnEvent may be nil.
 	OnEvent func(PoolEvent)
 }
 
@@ -62,7 +65,7 @@ type PoolStats struct {
 	// sandboxes in creation. InUse is the number of sandboxes that Get returned and that are
 	// not closed.
 	Warm, Starting, InUse int
-	// Waiting is the number of calls of Get in progress that wait.
+	// Waiting is the number of calls of Get that are waiting for a sandbox.
 	Waiting int
 	// Created, Failed, Taken and Discarded are the numbers of events of these types.
 	Created, Failed, Taken, Discarded int64
@@ -86,7 +89,7 @@ type Pool struct {
 	closed   bool
 	warm     []*Sandbox // the sandboxes that are ready, oldest first
 	waiting  []*poolWaiter
-	lent     int // the number of sandboxes that Get has returned, or is checking for that
+	lent     int // the number of sandboxes that Get has returned, or that it is checking before it returns them
 	starting int
 	ending   int // the number of sandboxes that are being closed unused
 	failures int // number of consecutive failed creations
@@ -105,8 +108,8 @@ type poolAnswer struct {
 	err error
 }
 
-// NewPool returns a pool of sandboxes and starts to create them like Create with opts. Get
-// returns the errors of failed creations, and the client's logger receives them.
+// NewPool returns a pool and starts to create its sandboxes, as [Client.Create] does with opts. Get
+// returns the errors of failed creations. The client's logger also receives these errors.
 func (c *Client) NewPool(p *PoolParams, opts ...CreateOption) (*Pool, error) {
 	cfg, err := configure(c, "NewPool", opts)
 	if err != nil {
@@ -145,10 +148,11 @@ func (p *PoolParams) complete(cfg *sandboxConfig) (PoolParams, error) {
 	return params, nil
 }
 
-// Get returns a sandbox that has been checked. The caller must close it, which makes room for
-// another one. If none is ready, or MaxSandboxes are in use, Get waits until ctx ends, even if
-// the service is busy or unreachable. It returns at once an error that does not pass with time,
-// such as an unknown template. After Close it returns [ErrClosed].
+// Get returns a sandbox that has been checked. The caller must close the sandbox, which makes room
+// for another one. If no sandbox is ready, or MaxSandboxes are in use, Get waits for a sandbox
+// until ctx ends, even if the service is busy or unreachable. But it returns at once if creations
+// fail with an error that does not pass with time, such as an unknown template. After Close it
+// returns [ErrClosed].
 func (p *Pool) Get(ctx context.Context) (*Sandbox, error) {
 	begun := time.Now()
 	if err := p.begin(); err != nil {
@@ -193,9 +197,9 @@ func (p *Pool) Stats() PoolStats {
 	return stats
 }
 
-// Close ends the waiting sandboxes and those in creation. Calls of Get in progress return
-// [ErrClosed]. Sandboxes that Get returned stay open until their callers close them. Close
-// takes at most 10 seconds. It may be called more than once and on nil.
+// Close ends the sandboxes that wait for Get and the sandboxes in creation. Calls of Get in
+// progress return [ErrClosed]. Sandboxes that Get returned stay open until their callers close
+// them. Close takes at most 10 seconds. It may be called more than once and on nil.
 func (p *Pool) Close() error {
 	if p == nil {
 		return nil
@@ -239,8 +243,8 @@ func (p *Pool) begin() error {
 	return nil
 }
 
-// take returns the sandbox that has waited longest. If there is none, it returns a place in the
-// queue.
+// take returns the sandbox that has waited longest. If no sandbox waits, it returns a place in the
+// queue of the waiting calls of Get.
 func (p *Pool) take() (*Sandbox, *poolWaiter, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -262,7 +266,7 @@ func (p *Pool) take() (*Sandbox, *poolWaiter, error) {
 	return nil, w, nil
 }
 
-// wait waits for a new sandbox, which needs no check.
+// wait waits until a new sandbox is given to w. A new sandbox needs no check.
 func (p *Pool) wait(ctx context.Context, w *poolWaiter) (*Sandbox, error) {
 	select {
 	case a := <-w.answer:
@@ -302,8 +306,8 @@ func (p *Pool) putBack(sb *Sandbox) {
 	p.discard(sb, errPoolClosed)
 }
 
-// hand gives a sandbox to the call of Get that has waited longest, and reports whether there is
-// one. The caller must hold p.mu.
+// hand gives a sandbox to the call of Get that has waited longest. It reports whether a call of Get
+// waited. The caller must hold p.mu.
 func (p *Pool) hand(sb *Sandbox) bool {
 	if len(p.waiting) == 0 {
 		return false
@@ -327,7 +331,7 @@ func (p *Pool) release(sb *Sandbox) {
 	p.count(PoolEvent{Type: PoolReleased, Sandbox: sb.ID()})
 }
 
-// changed wakes the goroutine that keeps the pool. It never blocks.
+// changed wakes the goroutine that runs [Pool.keep]. It never blocks.
 func (p *Pool) changed() {
 	select {
 	case p.kick <- struct{}{}:

@@ -46,8 +46,8 @@ func (p *Pool) keep() {
 	}
 }
 
-// tend starts the creation of missing sandboxes, and discards those whose lifetime is nearly
-// over. next is the longest time until the next call.
+// tend starts the creation of missing sandboxes, and discards those whose lifetime is nearly over.
+// next is the longest time that may pass until tend is called again.
 func (p *Pool) tend() (next time.Duration) {
 	p.mu.Lock()
 	now := time.Now()
@@ -68,8 +68,8 @@ func (p *Pool) tend() (next time.Duration) {
 	return next
 }
 
-// worn removes and returns the sandboxes whose lifetime is nearly over. next is the time until
-// that applies to another one, at most an hour. The caller must hold p.mu.
+// worn removes and returns the sandboxes whose lifetime is nearly over. next is the time until the
+// lifetime of a further sandbox is nearly over, at most an hour. The caller must hold p.mu.
 func (p *Pool) worn(now time.Time) (worn []*Sandbox, next time.Duration) {
 	next = time.Hour
 	p.warm = slices.DeleteFunc(p.warm, func(sb *Sandbox) bool {
@@ -162,8 +162,8 @@ func (p *Pool) failed(err error, now time.Time) {
 	p.waiting = nil
 }
 
-// passes reports whether an error can pass with time. A limit of sandboxes passes when others
-// end.
+// passes reports whether an error can pass with time. The error that too many sandboxes exist can
+// pass, because other sandboxes end.
 func passes(err error) bool {
 	return errors.Is(err, api.ErrRetryable) || errors.Is(err, api.ErrRateLimited) || errors.Is(err, api.ErrTimeout)
 }
@@ -188,8 +188,8 @@ func (p *Pool) fit(ctx context.Context, sb *Sandbox) error {
 	return nil
 }
 
-// checkAll checks the waiting sandboxes in the background. Get may take one during its check,
-// and then checks it, too.
+// checkAll checks the waiting sandboxes in the background. Get may take a sandbox while checkAll
+// checks it. Get then checks the sandbox, too.
 func (p *Pool) checkAll() {
 	p.mu.Lock()
 	warm := slices.Clone(p.warm)
@@ -228,8 +228,8 @@ func (p *Pool) withdraw(sb *Sandbox) bool {
 	return true
 }
 
-// discard closes a sandbox that was withdrawn and that no Get will return. Call it during a
-// call or in a goroutine of the pool.
+// discard closes a sandbox that was withdrawn and that no Get will return. discard must be called
+// during a registered call (see begin) or in a goroutine of the pool.
 func (p *Pool) discard(sb *Sandbox, why error) {
 	p.mu.Lock()
 	p.lent--
@@ -246,8 +246,8 @@ func (p *Pool) discard(sb *Sandbox, why error) {
 	})
 }
 
-// shutOne closes a sandbox of the pool. It logs an error; Close of the pool also reports it if
-// that has begun.
+// shutOne closes a sandbox of the pool. It logs the error of the sandbox's Close. If Close of the
+// pool has begun, that Close also returns the error.
 func (p *Pool) shutOne(sb *Sandbox) {
 	if err := sb.Close(); err != nil {
 		p.client.api.Logger().WarnContext(p.ctx, "a sandbox of the pool was not closed: it lives until its lifetime is over", "sandbox", sb.ID(), "error", err)

@@ -21,9 +21,9 @@ import (
 )
 
 // URL returns the address of a port for browsers and other programs outside, such as
-// https://3000-i1a2.e2b.app. The scheme is that of the sandbox URL, or https without one, and
-// the host is [Sandbox.Host]. The name can be resolved only if the service's domain can. Go
-// programs should use [Sandbox.Transport], which does not resolve the name.
+// https://3000-i1a2.e2b.app. The scheme is that of the sandbox URL, or https if there is no sandbox
+// URL. The host is [Sandbox.Host]. This host name can be resolved only if the service's domain can
+// be resolved. Go programs should use [Sandbox.Transport], which does not resolve the host name.
 func (sb *Sandbox) URL(port int) string { return sb.client.portURL(sb.ID(), sb.domain(), port) }
 
 // URL is like [Sandbox.URL], for the sandbox that info describes. It sends no request, so a
@@ -41,10 +41,10 @@ func (c *Client) portURL(id, domain string, port int) string {
 	return scheme + "://" + hostOf(id, domain, port)
 }
 
-// Transport returns a transport for HTTP requests to a port of a sandbox, remote or local. It
-// adds the headers that route and authorize them. The URL of a request is the address of the
-// port inside or outside the sandbox: http://localhost:3000/path, or URL(3000)+"/path". Other
-// addresses are refused, such as the target of a redirect.
+// Transport returns a transport for HTTP requests to a port of a sandbox, remote or local. It adds
+// the headers that route and authorize the requests. The URL of a request must be the address of
+// the port inside or outside the sandbox: http://localhost:3000/path, or URL(3000)+"/path". Any
+// other address is refused, for instance that of a redirect to another host.
 //
 // The error is [ErrGone] if the sandbox has ended, [ErrPortClosed] if nothing listens on the
 // port, and an [*Error] if the connection breaks before an answer. After Close of the handle,
@@ -159,14 +159,14 @@ func (p portClient) callerHeader(h http.Header) {
 	}
 }
 
-// DialWebsocket opens a websocket on a port of the sandbox at path, which may have a query.
-// header may be nil. ctx limits only the dialling; the caller must close the connection. Errors
-// are those of [Sandbox.Transport].
+// DialWebsocket opens a websocket on a port of the sandbox at path, which may have a query. header
+// may be nil. ctx limits only the time to connect. The caller must close the connection. Errors are
+// those of [Sandbox.Transport].
 //
 // If the handshake is refused, the error is [ErrGone], [ErrPortClosed], or
-// [websocket.ErrBadHandshake] together with an [*Error] that has the reason from the answer.
-// The answer is also returned, as by [websocket.Dialer.DialContext]. The connection has the
-// type of package gorilla/websocket, because the standard library has none.
+// [websocket.ErrBadHandshake] together with an [*Error] that has the reason from the answer. The
+// answer is also returned, as by [websocket.Dialer.DialContext]. The connection has a type of
+// package gorilla/websocket, because the standard library has no websockets.
 func (sb *Sandbox) DialWebsocket(ctx context.Context, port int, path string, header http.Header) (*websocket.Conn, *http.Response, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -198,8 +198,8 @@ func (sb *Sandbox) DialWebsocket(ctx context.Context, port int, path string, hea
 	return conn, response, nil
 }
 
-// refusal returns the error of a websocket's handshake that failed with err because of the
-// given answer.
+// refusal returns the error of a websocket's handshake that failed with err. response and body are
+// the server's answer to the handshake.
 func (p portClient) refusal(err error, path string, response *http.Response, body []byte) error {
 	if response.StatusCode == http.StatusBadGateway {
 		if routed := p.routed(body); routed != nil {

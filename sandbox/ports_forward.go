@@ -21,12 +21,13 @@ const acceptPause = 100 * time.Millisecond
 
 // ForwardParams sets how to forward a port.
 type ForwardParams struct {
-	// MaxConnections limits the connections that are open at the same time. The system accepts
-	// further connections, which wait until one ends. Zero means [DefaultMaxConnections]; a
-	// negative number is refused.
+	// MaxConnections limits the connections that are open at the same time. The operating system
+	// accepts further connections. They wait until an open connection ends. Zero means
+	// [DefaultMaxConnections]; a negative number is refused.
 	MaxConnections int
-	// Failed is called with the error of each connection that cannot be made or breaks, by
-	// several goroutines. Nil means that the errors go to the logger of [WithLogger].
+	// Failed is called with the error of each connection that cannot be opened or that breaks. Several
+	// goroutines may call it at the same time. Nil means that the errors are logged to the logger of
+	// [WithLogger].
 	Failed func(err error)
 }
 
@@ -44,20 +45,20 @@ type Forwarding struct {
 }
 
 // Forward listens on a TCP address of this machine, such as "127.0.0.1:0", and forwards its
-// connections to a port of a sandbox, remote or local. Use it for programs that need an
-// address. [Forwarding.Addr] returns the address with the port that the system selected for 0.
-// Anyone who can reach an address other than loopback can reach the sandbox's port. ctx limits
-// only the call itself; p may be nil.
+// connections to a port of a sandbox, remote or local. Use it for programs that need an address. If
+// the port in address is 0, [Forwarding.Addr] returns the address with the port that the operating
+// system selected. If address is not a loopback address, anyone who can reach it can reach the
+// sandbox's port. ctx limits only the call itself; p may be nil.
 //
-// Each connection is one of [Sandbox.Dial]: opening it takes as long as starting a command,
-// each message takes as long as a request, and a process runs in the sandbox while it is open.
-// If a client closes its sending side, the connection ends and the client does not receive the
-// rest of the answer. A connection that breaks or cannot be made, for instance because nothing
+// Each connection is one of [Sandbox.Dial]: opening it takes as long as starting a command, each
+// message takes as long as a request, and a process runs in the sandbox while the connection is
+// open. If a client closes its sending side, the connection ends and the client does not receive
+// the rest of the answer. A connection that breaks or cannot be made, for instance because nothing
 // listens on the port, is reset: see [ForwardParams].Failed.
 //
-// A pause of the sandbox resets its connections. The listener stays, and new connections work
-// when the sandbox runs again. Closing the forwarding or the sandbox's handle ends the listener
-// and its connections.
+// A pause of the sandbox resets its connections. The listener stays open, and new connections work
+// when the sandbox runs again. Closing the forwarding or the sandbox's handle ends the listener and
+// its connections.
 func (sb *Sandbox) Forward(ctx context.Context, address string, port int, p *ForwardParams) (*Forwarding, error) {
 	p = cmp.Or(p, &ForwardParams{})
 	limit := cmp.Or(p.MaxConnections, DefaultMaxConnections)
@@ -160,7 +161,7 @@ func (f *Forwarding) serve(near net.Conn) {
 	sending.Wait()
 }
 
-// reset resets a connection, so that its client does not take the failure for a normal end.
+// reset resets a connection, so that its client does not mistake the failure for a normal end.
 func (f *Forwarding) reset(near net.Conn, err error) {
 	if tcp, ok := near.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)

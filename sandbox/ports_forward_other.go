@@ -4,6 +4,6 @@ package sandbox
 
 import "net"
 
-// stopListening does nothing: only on Unix does a starting process hold copies of its parent's
-// descriptors.
+// stopListening does nothing, because only on Unix does a starting process have copies of its
+// parent's file descriptors.
 func stopListening(net.Listener) {}

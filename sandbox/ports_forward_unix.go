@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// stopListening makes a socket refuse connections, even if another process holds it. A process
-// that this one is starting has a copy of the descriptor until its program begins. Until then
-// it would accept connections, although the listener is closed.
+// stopListening makes a socket refuse connections, even if another process has it open. A child
+// process that is being started has a copy of the file descriptor until its program begins. Until
+// then the copy would accept connections, although this process has closed the listener.
 func stopListening(listener net.Listener) {
 	socket, ok := listener.(syscall.Conn)
 	if !ok {

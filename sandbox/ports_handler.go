@@ -13,16 +13,17 @@ import (
 )
 
 // Handler returns a reverse proxy to a port of a sandbox, remote or local, over
-// [Sandbox.Transport]. It serves any number of requests at once. It streams bodies and answers,
-// and sends each piece at once. Websockets and other upgrades work; on a service with HTTP/2,
-// only websockets. Paths, queries and cookies are unchanged. The server inside learns about the
-// client from the headers X-Forwarded-For, -Host and -Proto. A redirect to the port's address,
-// inside or outside, becomes a redirect to a path, which leads to the handler again.
+// [Sandbox.Transport]. It serves any number of requests at once. It streams the bodies of requests
+// and answers, and forwards each piece at once. Websockets and other upgrades work; on a service
+// with HTTP/2, only websockets. Paths, queries and cookies are unchanged. The headers
+// X-Forwarded-For, -Host and -Proto describe the client to the server in the sandbox. A redirect to
+// the port's address, inside or outside the sandbox, becomes a redirect to a path, so that it leads
+// to the handler again.
 //
-// Anyone who can reach the handler can reach the port with this handle's tokens. Check who may,
-// above all for E2B's own ports (49983, 49999, 8888). The handler itself never puts the
-// sandbox's id or tokens into an answer. But the server inside may receive the id and the token
-// of [WithPrivateTraffic] in headers, and may show them.
+// Anyone who can reach the handler can reach the port with this handle's tokens. Authorize the
+// clients of the handler, above all for E2B's own ports (49983, 49999, 8888). The handler itself
+// never puts the sandbox's id or tokens into an answer. But the server in the sandbox may receive
+// the id and the token of [WithPrivateTraffic] in headers, and may put them into an answer.
 //
 // If the sandbox does not answer, the status is 502 with a line of text, and the logger of
 // [WithLogger] receives the reason. After Close of the sandbox's handle every answer is such a
@@ -57,7 +58,7 @@ func (sb *Sandbox) Handler(port int) http.Handler {
 	}
 }
 
-// redirectHere changes a redirect to the port into one to a path.
+// redirectHere changes a redirect to the port's address to a redirect to a path.
 func (sb *Sandbox) redirectHere(header http.Header, port int) {
 	to, err := url.Parse(header.Get("Location"))
 	if err != nil || !sb.isPort(to, port) {

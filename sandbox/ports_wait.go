@@ -9,17 +9,18 @@ import (
 	"time"
 )
 
-// These are the intervals of WaitPort: short at first, because most servers start quickly.
+// These are the shortest and the longest interval between two requests of WaitPort. The intervals
+// are short at first, because most servers start quickly.
 const (
 	firstPortWait = 5 * time.Millisecond
 	maxPortWait   = 250 * time.Millisecond
 )
 
 // WaitPort waits until a server listens on a port of the sandbox. Only ctx limits the time. It
-// sends GET requests for "/" and ignores their answers, so a server of another protocol
-// receives a request that it does not understand. Errors are those of [Sandbox.Transport],
-// except [ErrPortClosed]. If ctx ends, or another error occurs, after the port was found
-// closed, the error wraps [ErrPortClosed] as well.
+// sends GET requests for "/" and ignores their answers, so a server of another protocol receives a
+// request that it does not understand. Errors are those of [Sandbox.Transport], except
+// [ErrPortClosed]. If WaitPort has found the port closed and then ctx ends or another error occurs,
+// the error also wraps [ErrPortClosed].
 func (sb *Sandbox) WaitPort(ctx context.Context, port int) error {
 	transport := sb.Transport(port)
 	var closed error

@@ -26,16 +26,16 @@ const (
 	keepalive = "50"
 	// startTimeout limits the time of a process's start.
 	startTimeout = time.Minute
-	// killGrace is the time between a process's deadline and the daemon's own kill, which
-	// applies if our kill does not arrive.
+	// killGrace is the time between a process's deadline and the kill by the daemon. This client kills
+	// the process at the deadline; the daemon kills it only if that request does not arrive.
 	killGrace = 2 * time.Second
-	// endGrace limits the time of a stream after the end of its process.
+	// endGrace limits the time for which a stream remains open after the end of its process.
 	endGrace = time.Second
 	// maxEvent limits the bytes of one message of the daemon, which sends at most 32 KiB of
 	// output at once.
 	maxEvent = 4 << 20
-	// maxProcessMessages limits the messages nested in one message of the daemon: a listed
-	// process has two, and one more for each environment variable.
+	// maxProcessMessages limits the messages nested in one message of the daemon: a listed process
+	// contains two messages, and one more for each environment variable.
 	maxProcessMessages = 100_000
 	// inputChunk limits the bytes of input in one message.
 	inputChunk = 32 << 10
@@ -68,7 +68,8 @@ func (a *attachment) cancel() {
 	a.stream()
 }
 
-// eventStream is the answer of Start or Connect, which differ only in their types.
+// eventStream is the stream of answers to Start or Connect. The two streams differ only in their
+// types.
 type eventStream interface {
 	Receive() bool
 	event() *process.ProcessEvent
@@ -89,9 +90,9 @@ type connectEvents struct {
 
 func (s connectEvents) event() *process.ProcessEvent { return s.Msg().GetEvent() }
 
-// startProcess starts a process and waits for its start until ctx or life ends. It sends the
-// daemon the deadline of life. If the wait ends first, a process that may have been started is
-// killed in the background.
+// startProcess starts a process and waits for its start until ctx or life ends. It sends the daemon
+// the deadline of life. If ctx or life ends before the start, a process that may have been started
+// is killed in the background.
 func (sb *Sandbox) startProcess(ctx, life context.Context, user string, msg *process.StartRequest) (*attachment, error) {
 	a, err := sb.attach(ctx, life, user, true, func(ctx context.Context) (eventStream, error) {
 		stream, err := sb.processes.Start(ctx, streamRequest(user, msg))
@@ -189,9 +190,9 @@ func (a *attachment) open(ctx context.Context, open func(context.Context) (event
 	return nil
 }
 
-// follow reads the events until the process ends, and passes its output to output. If the end
-// was not seen, the error is the reason. The caller must then call leave, which decides about
-// the process and the stream.
+// follow reads the events until the process ends, and passes its output to output. If follow did
+// not receive the end of the process, the error is the reason. The caller must then call leave,
+// which ends the stream and, on request, the process.
 func (a *attachment) follow(output func(*process.ProcessEvent_DataEvent) error) (*process.ProcessEvent_EndEvent, error) {
 	for a.events.Receive() {
 		event := a.events.event()
@@ -215,7 +216,7 @@ func (a *attachment) follow(output func(*process.ProcessEvent_DataEvent) error) 
 }
 
 // conclude reads the rest of the stream, so that its connection can be reused. If the daemon
-// continues to send, the rest is ignored.
+// continues to send messages, conclude ignores the rest of the stream.
 func (a *attachment) conclude() {
 	cut := time.AfterFunc(endGrace, a.cancel)
 	defer cut.Stop()
@@ -283,9 +284,10 @@ func byPID(pid uint32) *process.ProcessSelector {
 	return &process.ProcessSelector{Selector: &process.ProcessSelector_Pid{Pid: pid}}
 }
 
-// lifetime opens the call of a handle to a process. It ends with end or abandon, after timeout
-// unless that is 0, and with [ErrClosed] when the sandbox's handle is closed. It uses only the
-// values of ctx.
+// lifetime opens the call during which a handle follows a process. It returns the context life of
+// that call. life ends when end or abandon is called, and after timeout if timeout is not 0. When
+// the sandbox's handle is closed, life ends with [ErrClosed]. Of ctx, lifetime uses only the
+// values, not the end.
 func (sb *Sandbox) lifetime(ctx context.Context, timeout time.Duration) (life context.Context, abandon context.CancelCauseFunc, end func(), err error) {
 	life, done, err := sb.begin(context.WithoutCancel(ctx))
 	if err != nil {
@@ -304,7 +306,7 @@ func limited(ctx context.Context, timeout time.Duration) (context.Context, conte
 	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it ran longer than its timeout of %v and was killed: %w", timeout, context.DeadlineExceeded))
 }
 
-// wirePID returns a pid in the daemon's type.
+// wirePID converts a pid to the type that the daemon uses.
 func wirePID(pid int) (uint32, error) {
 	if pid <= 0 || int64(pid) > math.MaxUint32 {
 		return 0, fmt.Errorf("%d is not the pid of a process", pid)
@@ -318,7 +320,7 @@ var wireSignals = map[syscall.Signal]process.Signal{
 	syscall.SIGKILL: process.Signal_SIGNAL_SIGKILL,
 }
 
-// wireSignal returns a signal in the daemon's type.
+// wireSignal converts a signal to the type that the daemon uses.
 func wireSignal(signal os.Signal) (process.Signal, error) {
 	number, _ := signal.(syscall.Signal)
 	wire, ok := wireSignals[number]

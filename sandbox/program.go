@@ -18,16 +18,17 @@ import (
 type ProgramParams struct {
 	// Dir is a directory of this machine to upload; empty means none.
 	Dir string
-	// Exclude returns true for an entry to leave out, like [UploadDirParams].Exclude. May be
-	// nil.
+	// Exclude returns true for an entry that must not be uploaded, like [UploadDirParams].Exclude.
+	// Exclude may be nil.
 	Exclude func(name string, entry fs.DirEntry) bool
-	// Files are also uploaded. The keys are paths in the program's directory.
+	// Files are uploaded in addition to Dir. The keys are paths relative to the program's directory,
+	// and the values are the contents.
 	Files map[string][]byte
 	// Packages are installed before the program runs, as by [Packages.Install].
 	Packages []string
-	// Lock is installed before the program runs, as by [Packages.InstallLock]; nil means none.
-	// With a Lock, the names in Packages must be in it or in the sandbox, and the versions are
-	// those of the lock.
+	// Lock is installed before the program runs, as by [Packages.InstallLock]; nil means none. With a
+	// Lock, each package in Packages must be in the Lock or in the sandbox, and the versions of the
+	// Lock are installed.
 	Lock *LockFile
 	// Command is the command line of the program. bash runs it in the program's directory.
 	Command string
@@ -44,17 +45,17 @@ type ProgramParams struct {
 	MaxOutputBytes int64
 }
 
-// RunProgram uploads a program to its own directory in the user's home, installs packages, runs
-// the program to its end and removes the directory. It returns the results and errors of
+// RunProgram uploads a program to a new directory in the user's home, installs packages, runs the
+// program to its end and removes the directory. It returns the results and errors of
 // [Commands.Run], and also the errors of Files and of Packages.Install.
 //
-// Compared to a run of package agent with tools, RunProgram has a disadvantage: the values in
-// Envs are in the sandbox. The program, every package that it loads, every code of a model that
-// it executes and every process of the same user (through /proc) can read them, print them, and
-// send them wherever the network allows. Use short-lived credentials that you can revoke, and a
-// network that reaches only the destinations that the program needs: install packages
-// beforehand, not with Packages and Lock, and then close the network with [Sandbox.SetNetwork].
-// The output is not redacted, and the only results are the output, an exit status and files.
+// Compared to a run of package agent with tools, RunProgram has a disadvantage: the values in Envs
+// are in the sandbox. The program, every package that it loads, all code of a model that it
+// executes, and every process of the same user (through /proc) can read these values, print them,
+// and send them wherever the network allows. Use short-lived credentials that you can revoke, and a
+// network that reaches only the destinations that the program needs: install packages beforehand,
+// not with Packages and Lock, and then close the network with [Sandbox.SetNetwork]. The output is
+// not redacted, and the only results are the output, an exit status and files.
 func (sb *Sandbox) RunProgram(ctx context.Context, p *ProgramParams) (*CommandResult, error) {
 	if p == nil || p.Command == "" {
 		return nil, errors.New("sandbox: run a program: ProgramParams.Command is empty")

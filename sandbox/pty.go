@@ -48,8 +48,9 @@ type PTYConnectParams struct {
 // terminalEnvs are variables that programs in a terminal rely on.
 var terminalEnvs = map[string]string{"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
 
-// Open opens a terminal. ctx limits only the opening: if ctx ends first, a program that may
-// have been started is killed. The terminal lasts until its program ends or Close is called.
+// Open opens a terminal. ctx limits only the time to open the terminal: if ctx ends first, a
+// program that may have been started is killed. The terminal lasts until its program ends or Close
+// is called.
 func (p *PTY) Open(ctx context.Context, params *PTYParams) (*Terminal, error) {
 	if params == nil {
 		params = &PTYParams{}
@@ -75,9 +76,9 @@ func (p *PTY) Open(ctx context.Context, params *PTYParams) (*Terminal, error) {
 	}, true)
 }
 
-// Connect returns a handle to a terminal that is already open. ctx limits only the connecting.
-// Earlier output is not repeated. The error is an api.ErrNotFound if there is no such process.
-// For a process without a terminal use [Commands.Connect].
+// Connect returns a handle to a terminal that is already open. ctx limits only the time to connect.
+// Earlier output is not repeated. The error is an api.ErrNotFound if there is no such process. For
+// a process without a terminal use [Commands.Connect].
 func (p *PTY) Connect(ctx context.Context, which ProcessSelector, params *PTYConnectParams) (*Terminal, error) {
 	if params == nil {
 		params = &PTYConnectParams{}
@@ -127,12 +128,13 @@ func (p *PTY) terminal(ctx context.Context, what string, timeout time.Duration, 
 	return t, nil
 }
 
-// Terminal is a program in a terminal of a sandbox, from [PTY.Open] or [PTY.Connect]. The
-// caller must read its output, because the program stops when the buffers are full. All methods
-// are safe for concurrent use; concurrent Reads each receive a different part.
+// Terminal is a program in a terminal of a sandbox, from [PTY.Open] or [PTY.Connect]. The caller
+// must read its output, because the program blocks when the buffers are full. All methods are safe
+// for concurrent use. Each of several concurrent Reads receives a different part of the output.
 //
-// A pause of the sandbox suspends the program, like a [Command]; it continues after the resume.
-// Read, Write and Wait connect to it again. Its output in between is lost.
+// A pause of the sandbox suspends the program, like a [Command]; the program continues after the
+// resume. Read, Write and Wait then connect to the program again. The output between the pause and
+// the new connection is lost.
 type Terminal struct {
 	process *attachment
 	backlog *backlog[[]byte]
@@ -142,7 +144,7 @@ type Terminal struct {
 	write   func([]byte) (int, error)
 
 	reading sync.Mutex
-	rest    []byte // the bytes that were removed from the backlog and not read yet
+	rest    []byte // the bytes that were removed from the backlog but not yet returned by Read
 
 	writing sync.Mutex
 
@@ -158,8 +160,8 @@ var _ io.ReadWriteCloser = (*Terminal)(nil)
 // PID returns the process id of the program in the sandbox.
 func (t *Terminal) PID() int { return int(t.process.pid) }
 
-// Read reads the terminal's output. At the end of the program it returns io.EOF, whatever the
-// exit status. After Close and Disconnect it returns [ErrClosed].
+// Read reads the terminal's output. After the end of the program it returns io.EOF, whatever the
+// exit status is. After Close and Disconnect it returns [ErrClosed].
 func (t *Terminal) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -214,8 +216,8 @@ func (t *Terminal) Resize(ctx context.Context, cols, rows int) error {
 	})
 }
 
-// Wait waits for the end of the program. Another goroutine must Read in the meantime. An exit
-// status other than 0 is an [*ExitError]; other errors are those of [Command.Wait].
+// Wait waits for the end of the program. Meanwhile another goroutine must call Read. An exit status
+// other than 0 is an [*ExitError]; other errors are those of [Command.Wait].
 func (t *Terminal) Wait(ctx context.Context) error {
 	defer t.waiting.join()()
 	select {
@@ -226,13 +228,13 @@ func (t *Terminal) Wait(ctx context.Context) error {
 	}
 }
 
-// Disconnect ends the connection to the program. The program continues, even after a later
-// Close, and [PTY.Connect] connects to it again.
+// Disconnect ends the connection to the program. The program continues, even after a later Close,
+// and [PTY.Connect] can connect to it again.
 func (t *Terminal) Disconnect() { _ = t.leave(false, errDisconnected) }
 
-// Close ends the connection. It also ends the program, if this handle opened the terminal and
-// did not only connect to it. Reads and Writes in progress return. Close takes at most 10
-// seconds and may be called more than once.
+// Close ends the connection. If this handle opened the terminal and did not only connect to it,
+// Close also ends the program. Reads and Writes in progress return. Close takes at most 10 seconds
+// and may be called more than once.
 func (t *Terminal) Close() error {
 	return t.leave(t.own, fmt.Errorf("%w: the terminal", ErrClosed))
 }

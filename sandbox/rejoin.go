@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// wakeTime limits the time of a call to continue after a pause has cut it off. The service
-	// takes up to a minute to resume a sandbox.
+	// wakeTime limits the time that a call has to connect again after a pause has cut off its
+	// connection. The service takes up to a minute to resume a sandbox.
 	wakeTime = 70 * time.Second
 	// rejoinPause is the pause after the first failed attempt.
 	rejoinPause = 50 * time.Millisecond
 )
 
-// followOn is like follow, but continues after a pause of the sandbox has cut the stream. It
-// connects to the process again when the sandbox runs. If a caller waits for the process, it
-// connects at once, which may resume the sandbox.
+// followOn is like follow, but continues after a pause of the sandbox has cut off the stream. When
+// the sandbox runs again, followOn connects to the process again. If a caller waits for the
+// process, followOn connects at once, which may resume the sandbox.
 func (a *attachment) followOn(life context.Context, waiting *audience, output func(*process.ProcessEvent_DataEvent) error) (*process.ProcessEvent_EndEvent, error) {
 	for {
 		end, err := a.follow(output)
@@ -83,9 +83,9 @@ func (a *attachment) rejoin(life context.Context) error {
 // errReplaced means that the process has ended and that another process has its pid.
 var errReplaced = errors.New("the sandbox was started anew, and its pid is another process's")
 
-// same returns an error if the pid belongs to another process, because the sandbox was started
-// anew from its files. If the pid belongs to none, it returns nil. It cannot check a process that
-// this handle did not start.
+// same returns an error if the pid belongs to another process, because the sandbox was started anew
+// from its files. If the pid belongs to no process, same returns nil. It cannot check a process
+// that this handle did not start.
 func (a *attachment) same(ctx context.Context) error {
 	if a.config == nil {
 		return nil
@@ -102,7 +102,7 @@ func (a *attachment) same(ctx context.Context) error {
 	return nil // it is the same process, or the process has ended and its last event follows
 }
 
-// take replaces the stream with that of another attachment to the same process.
+// take replaces the stream of a with the stream of next, another attachment to the same process.
 func (a *attachment) take(next *attachment) {
 	a.mu.Lock()
 	a.stream, next.stream = next.stream, a.stream
@@ -130,9 +130,9 @@ func (a *attachment) setAway(away, gone bool) {
 	}
 }
 
-// await waits until the stream of a process is open again or ctx ends. Call it before input or
-// a signal, because the process's answer would be lost without a stream. It does not wait
-// during the handle's own pause, because only the call itself resumes the sandbox then.
+// await waits until the stream of a process is open again or ctx ends. Call it before input or a
+// signal, because the process's answer would be lost without a stream. During a pause that this
+// handle requested, await does not wait, because then only the call itself resumes the sandbox.
 func (a *attachment) await(ctx context.Context, waiting *audience) {
 	a.mu.Lock()
 	away := a.away

@@ -15,9 +15,9 @@ var questions = map[string]bool{
 	processconnect.ProcessListProcedure:          true,
 }
 
-// repeat returns a copy, to send again, of a request that ended without an answer because the
-// sandbox was paused. If this handle requested the pause, repeat first waits until the pause is
-// over. ok is false if a pause was not the reason, if the request may have changed something, or
+// repeat returns a copy of a request that ended without an answer because the sandbox was paused.
+// The caller sends the copy. If this handle requested the pause, repeat first waits until the pause
+// is over. ok is false if a pause was not the reason, if the request may have changed something, or
 // if its body cannot be read again.
 func (p portClient) repeat(r *http.Request, begun time.Time) (again *http.Request, ok bool) {
 	ctx := r.Context()

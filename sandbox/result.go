@@ -14,17 +14,17 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/chart"
 )
 
-// Result is one value in all representations that the kernel sent. Its methods return the
-// representations decoded. They return the zero value for a representation that is missing or
-// cannot be decoded. Data contains the representations unchanged.
+// Result is one value in all representations that the kernel sent. The methods of Result decode the
+// representations. For a representation that is missing or cannot be decoded, they return the zero
+// value. Data contains the representations undecoded.
 type Result struct {
-	// Main reports whether the value is that of the last expression. It is false for displayed
+	// Main reports whether the result is the value of the last expression. It is false for displayed
 	// values.
 	Main bool
 	// Data maps MIME types to values: a JSON string for text, a JSON string of base64 for
 	// images, and any JSON for JSON types.
 	Data map[string]json.RawMessage
-	// DisplayID is the name by which code can update the value; usually empty.
+	// DisplayID is the id with which code can update the displayed value. It is usually empty.
 	DisplayID string
 }
 
@@ -138,16 +138,17 @@ func (e *ExecutionError) Error() string {
 var (
 	// ansi matches escape sequences: colours, links, titles and others.
 	ansi = lazyregexp.New(`\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-~])`)
-	// ownFrame matches the text of IPython and Python for a frame of a run's modules in the
-	// kernel, which have no source there.
+	// ownFrame matches the text that IPython and Python print for a stack frame of the modules
+	// that Eval and the runs of package agent place in the kernel. The kernel has no source code of
+	// these modules.
 	ownFrame = lazyregexp.New(`(?m)^[ |+]*File "?<_e2bctl_\w+>"?(?::|, line )\d+.*\n(?:[ |]*(?:-+> ?)?\d+ 'Could not get source.*\n)?\n?`)
-	// cellLine matches the forms in which Python and IPython name the cell and the line of code
-	// that was sent from here. In a group of exceptions a margin precedes it. Over HTTP the
-	// beginning of the traceback precedes it, without a line break.
+	// cellLine matches the texts with which Python and IPython name the cell and the line of code that
+	// this package sent. In a group of exceptions a margin precedes the text. Over HTTP the beginning
+	// of the traceback precedes the text, without a line break.
 	cellLine = lazyregexp.New(`(?m)(?:^|last\))[ |+]*(Cell In *\[\d+\]|Input In *\[\d+\]|File "?<[^>]*>"?)(?:, (?:in <cell )?line:? |:)(\d+)`)
 )
 
-// newExecutionError returns a kernel's error in readable form.
+// newExecutionError converts an error of a kernel to readable form.
 func newExecutionError(name, value, traceback string) *ExecutionError {
 	e := &ExecutionError{Name: name, Value: value, Traceback: ownFrame().ReplaceAllString(ansi().ReplaceAllString(traceback, ""), "")}
 	// The outermost frame is in this code, others may be in earlier code. The code determines

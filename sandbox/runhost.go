@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/runhost"
 )
 
-// init registers the functions that package agent needs: see package runhost.
+// init registers the functions of this package that package agent calls: see package runhost.
 func init() {
 	runhost.Of = func(sb any) runhost.Host { return runHost{sb.(*Sandbox)} }
 	runhost.NewCollector = func(stdout, stderr io.Writer, maxOutput int64) runhost.Collector {

@@ -12,9 +12,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 )
 
-// Sandbox is a handle to one sandbox. It is safe for concurrent use. Always close it: Close
-// ends a sandbox that was created through the handle. It leaves a sandbox running that the
-// handle only connected to.
+// Sandbox is a handle to one sandbox. It is safe for concurrent use. Always close it: Close ends a
+// sandbox that was created through the handle. If the handle only connected to a sandbox, Close
+// leaves the sandbox running.
 type Sandbox struct {
 	// Files reads and writes the sandbox's files.
 	Files *Files
@@ -43,7 +43,7 @@ type Sandbox struct {
 	mu      sync.Mutex
 	closing func() error // nil while the handle is open
 	calls   map[*inFlight]struct{}
-	endAt   time.Time // end of the sandbox's lifetime that this handle knows
+	endAt   time.Time // end of the sandbox's lifetime, as far as this handle knows it
 	running sync.WaitGroup
 
 	lease  lease
@@ -66,8 +66,8 @@ func Connect(ctx context.Context, id string, opts ...ConnectOption) (*Sandbox, e
 	return withOwnClient(opts, func(c *Client, opts []ConnectOption) (*Sandbox, error) { return c.Connect(ctx, id, opts...) })
 }
 
-// withOwnClient creates a client from the client options among opts, and calls open with it and
-// the other options.
+// withOwnClient creates a client from the client options among opts, and calls open with that
+// client and the other options.
 func withOwnClient[O option](opts []O, open func(*Client, []O) (*Sandbox, error)) (*Sandbox, error) {
 	if err := checkOptions(opts); err != nil {
 		return nil, err
@@ -130,8 +130,8 @@ func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool)
 // ID returns the sandbox's id.
 func (sb *Sandbox) ID() string { return sb.remote.ID }
 
-// Owned reports whether Close ends the sandbox. That is so for a sandbox that was created
-// through the handle, and not for one that the handle only connected to.
+// Owned reports whether Close ends the sandbox. That is so for a sandbox that was created through
+// the handle, and not for a sandbox to which the handle only connected.
 func (sb *Sandbox) Owned() bool { return sb.created }
 
 // Info returns the current description of the sandbox.
@@ -148,10 +148,10 @@ func (sb *Sandbox) Info(ctx context.Context) (*Info, error) {
 	return new(infoOf(*info)), nil
 }
 
-// SetLifetime ends the lifetime of a sandbox after d from now, which may be earlier than
-// before. Any program may have created the sandbox. A program with a lease of the sandbox
-// continues to renew it. The error is [ErrGone] if there is no such sandbox. It is [ErrGone]
-// with [GonePaused] if the sandbox is paused, because a paused sandbox has no lifetime.
+// SetLifetime sets the end of a sandbox's lifetime to d from now. That may be earlier than before.
+// Any program may have created the sandbox. A program that has a lease of the sandbox continues to
+// renew the lease. The error is [ErrGone] if there is no such sandbox. It is [ErrGone] with
+// [GonePaused] if the sandbox is paused, because a paused sandbox has no lifetime.
 func (c *Client) SetLifetime(ctx context.Context, id string, d time.Duration) error {
 	if err := c.api.Sandboxes.SetLifetime(ctx, id, d); err != nil {
 		return fmt.Errorf("sandbox: set lifetime: %w", c.asleepOrMissing(ctx, id, err))
@@ -159,9 +159,9 @@ func (c *Client) SetLifetime(ctx context.Context, id string, d time.Duration) er
 	return nil
 }
 
-// SetLifetime ends the lifetime of the sandbox after d from now, which may be earlier than
-// before. The action at the end stays that of [Expiry].Then. SetLifetime ends the lease, so the
-// lifetime is fixed from then on. If it fails, the lease continues.
+// SetLifetime sets the end of the sandbox's lifetime to d from now. That may be earlier than
+// before. The action at the end remains that of [Expiry].Then. SetLifetime ends the lease, so the
+// lifetime is fixed from then on. If SetLifetime fails, the lease continues.
 func (sb *Sandbox) SetLifetime(ctx context.Context, d time.Duration) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -178,8 +178,9 @@ func (sb *Sandbox) SetLifetime(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// Kill ends the sandbox. Any program may have created it. The error is [ErrGone] if it has
-// already ended. The handle stays open and must be closed. [Sandbox.Close] compares the two.
+// Kill ends the sandbox. Any program may have created it. The error is [ErrGone] if the sandbox has
+// already ended. The handle stays open and must be closed. [Sandbox.Close] compares Close, Detach
+// and Kill.
 func (sb *Sandbox) Kill(ctx context.Context) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -193,8 +194,8 @@ func (sb *Sandbox) Kill(ctx context.Context) error {
 	return nil
 }
 
-// Detach closes the handle and leaves the sandbox running or paused, until its lifetime ends.
-// The lease is no longer renewed. [Sandbox.Close] compares the two.
+// Detach closes the handle and leaves the sandbox running or paused, until its lifetime ends. The
+// lease is no longer renewed. [Sandbox.Close] compares Close, Detach and Kill.
 func (sb *Sandbox) Detach() error {
 	if end, first := sb.startClosing(false); first {
 		return end()
@@ -206,8 +207,9 @@ func (sb *Sandbox) Detach() error {
 // handle owns the sandbox ([Sandbox.Owned]), it also ends the sandbox, even a paused one. It
 // takes at most 10 seconds. It may be called more than once and on nil.
 //
-// Close, Detach and Kill compare as follows. The last two columns are their results for a
-// sandbox that has ended and for a closed handle:
+// This table compares Close, Detach and Kill. The columns describe the effect on an owned sandbox,
+// the effect on a sandbox that is not owned, the effect on the handle, the result if the sandbox
+// has ended, and the result if the handle is closed:
 //
 //	        owned      not owned  the handle  if it is gone  of a closed handle
 //	Close   ends it    leaves it  is closed   nil            nil
@@ -221,8 +223,8 @@ func (sb *Sandbox) Close() error {
 	return end()
 }
 
-// startClosing returns the function that closes the handle. The first caller decides whether to
-// kill the sandbox, too.
+// startClosing returns the function that closes the handle. The first caller decides whether that
+// function also kills the sandbox.
 func (sb *Sandbox) startClosing(kill bool) (end func() error, first bool) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
@@ -288,8 +290,9 @@ func (sb *Sandbox) begin(ctx context.Context) (_ context.Context, end func(), er
 	}, nil
 }
 
-// background does the work that remains after a call was cut off, such as waiting for the end
-// of its command or code. Call it only during a call. Close waits for it.
+// background does the work that remains after a call was cut off, such as waiting for the end of
+// its command or code. background must be called only during a registered call (see begin). Close
+// waits for the work.
 func (sb *Sandbox) background(ctx context.Context, do func(context.Context)) {
 	sb.running.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)

@@ -24,8 +24,8 @@ type Secret struct {
 
 func secretOf(s api.Secret) Secret { return Secret(s) }
 
-// SecretParams describes the secret to store. Printing it with fmt, slog or JSON leaves out the
-// value.
+// SecretParams describes the secret to store. If it is printed with fmt, slog or JSON, the value is
+// left out.
 type SecretParams struct {
 	// Value is the secret value, a text without line breaks, so that a header can contain it.
 	Value string `json:"-"`
@@ -48,9 +48,9 @@ type SecretListParams struct {
 	NextToken string
 }
 
-// Secrets makes the calls about secrets. A secret is a value that the service puts into the
-// requests of sandboxes, according to [Network].Headers and [SecretRef]. Nobody can read it
-// back. It is safe for concurrent use.
+// Secrets manages the secrets of the service. A secret is a value that the service puts into the
+// requests of sandboxes, according to [Network].Headers and [SecretRef]. Nobody can read the value
+// back. Secrets is safe for concurrent use.
 type Secrets struct{ client *Client }
 
 // Create stores a secret. The name may contain letters, digits, - and _ and is stored in lower
@@ -89,7 +89,7 @@ func (s *Secrets) List(ctx context.Context, p *SecretListParams) iter.Seq2[Secre
 	return eachAs(s.client.api.Secrets.List(ctx, (*api.SecretListParams)(p)), secretOf)
 }
 
-// Delete deletes a secret, by its id or name. Requests that need it fail from then on. The
+// Delete deletes a secret, by its id or name. Requests that need the secret fail from then on. The
 // error is [ErrNotFound] if there is no such secret.
 func (s *Secrets) Delete(ctx context.Context, idOrName string) error {
 	if err := s.client.api.Secrets.Delete(ctx, idOrName); err != nil {

@@ -17,24 +17,25 @@ type SignedURLParams struct {
 	// User is the owner of uploaded files, and relative paths begin at this user's home. Empty
 	// means the sandbox's default user.
 	User string
-	// Expires is the time for which the URL is valid, rounded up to whole seconds. Zero means
-	// until the sandbox ends.
+	// Expires is the time for which the URL is valid, rounded up to whole seconds. Zero means that the
+	// URL is valid until the sandbox ends.
 	Expires time.Duration
 }
 
 // DownloadURL returns a URL from which anyone who knows it can GET a file, without a key. It
 // sends no request, so it does not check that the file exists.
 //
-// If all sandboxes share one address, as with a local cloud, only the signature identifies the
-// sandbox. A sandbox without a token has no signature, so DownloadURL then returns an error.
+// If all sandboxes share one address, as on a local cloud, only the signature in the URL identifies
+// the sandbox. For a sandbox without a token there is no signature, so DownloadURL returns an error
+// if such a sandbox shares its address.
 func (f *Files) DownloadURL(path string, p *SignedURLParams) (string, error) {
 	return f.signedURL("download URL", "read", path, p)
 }
 
-// UploadURL returns a URL to which anyone who knows it can write a file, without a key. The
-// request is a POST of a form whose field "file" has the content, or of the content itself as
-// application/octet-stream. If path is empty, the file name in the form is the path, which may
-// be anywhere in the sandbox.
+// UploadURL returns a URL to which anyone who knows it can write a file, without a key. The request
+// is a POST. Its body is either a form whose field "file" contains the content, or the content
+// itself as application/octet-stream. If path is empty, the file name in the form is the path. That
+// path may be anywhere in the sandbox.
 func (f *Files) UploadURL(path string, p *SignedURLParams) (string, error) {
 	return f.signedURL("upload URL", "write", path, p)
 }
@@ -76,7 +77,8 @@ func (f *Files) signedURL(op, operation, path string, p *SignedURLParams) (strin
 	return base + "/files?" + query.Encode(), nil
 }
 
-// signature signs an operation on a path for a user. It does not include an empty expiration.
+// signature signs an operation on a path for a user. If expiration is empty, the signature does not
+// cover it.
 func signature(path, operation, user, token, expiration string) string {
 	text := path + ":" + operation + ":" + user + ":" + token
 	if expiration != "" {

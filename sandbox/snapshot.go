@@ -13,22 +13,22 @@ import (
 // Snapshot is the state of a sandbox at one moment. Pass its ID to [WithTemplate] to create
 // sandboxes from it.
 type Snapshot struct {
-	// ID is the id of the template that the service made for the snapshot, with the tag. The ID
-	// of a named snapshot contains the name.
+	// ID is the id, with the tag, of the template that the service made for the snapshot. For a named
+	// snapshot, ID contains the name.
 	ID string
-	// Names are the names of that template, with the team in front; empty for a snapshot
-	// without a name.
+	// Names are the names of the template that the service made for the snapshot. Each begins with the
+	// name of the team. Names is empty for a snapshot without a name.
 	Names []string
 	// Memory reports whether the snapshot has the memory of the sandbox, so that the processes
-	// continue in new sandboxes. False means that it has only the files. Nil means that the
-	// service does not report it.
+	// continue in new sandboxes. False means that the snapshot has only the files. Nil means that the
+	// service does not report Memory.
 	Memory *bool
 }
 
 func snapshotOf(s api.Snapshot) Snapshot { return Snapshot(s) }
 
-// SnapshotParams sets how to make a snapshot. The zero value makes one without a name that
-// keeps as much state as the service can.
+// SnapshotParams sets how to make a snapshot. The zero value makes a snapshot without a name, which
+// keeps as much state as the service can keep.
 type SnapshotParams struct {
 	// Name is the name of the snapshot, with or without a tag: "name", "name:tag",
 	// "team/name:tag". If the name exists, the snapshot becomes its newest version. A snapshot
@@ -64,19 +64,18 @@ const (
 	SnapshotFilesystem = api.SnapshotFilesystem
 )
 
-// Snapshot keeps the state of the sandbox under an id and, with SnapshotParams.Name, a name.
+// Snapshot stores the state of the sandbox under an id and, with SnapshotParams.Name, under a name.
 // The sandbox continues to run. Any program can create sandboxes from the snapshot with
-// [WithTemplate], even after this sandbox has ended. The snapshot stays until
-// [Snapshots.Delete].
+// [WithTemplate], even after this sandbox has ended. The snapshot stays until [Snapshots.Delete].
 //
-// By default the snapshot keeps as much state as the service can; [Snapshot].Memory reports
-// whether that includes the memory. A local cloud keeps the files, and also the memory with an
-// engine that saves it. Only the same machine can create sandboxes from that memory; elsewhere
-// Create returns [ErrInvalidArgument].
+// By default the snapshot keeps as much state as the service can; [Snapshot].Memory reports whether
+// that includes the memory. A local cloud keeps the files. With an engine that saves memory, it
+// also keeps the memory. Only the same machine can create sandboxes from a snapshot with memory; on
+// another machine Create returns [ErrInvalidArgument].
 //
 // The error is [ErrInvalidArgument] when the mode or the name is refused. It is [ErrGone] with
 // [GonePaused] when the sandbox is paused; Snapshot does not resume it. If ctx ends during the
-// call, a snapshot may exist: [Snapshots.List] finds it.
+// call, a snapshot may have been made: [Snapshots.List] finds it.
 func (sb *Sandbox) Snapshot(ctx context.Context, p *SnapshotParams) (*Snapshot, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -100,7 +99,8 @@ func (c *Client) Snapshot(ctx context.Context, id string, p *SnapshotParams) (*S
 	return (*Snapshot)(snapshot), nil
 }
 
-// asleepOrMissing is like missing, but its error reports whether the sandbox is only paused.
+// asleepOrMissing is like [missing]. But if the sandbox is only paused, the error has the state
+// [GonePaused].
 func (c *Client) asleepOrMissing(ctx context.Context, id string, err error) error {
 	gone, ok := errors.AsType[*GoneError](missing(id, err))
 	if !ok {
@@ -128,9 +128,9 @@ func (s *Snapshots) List(ctx context.Context, p *SnapshotListParams) iter.Seq2[S
 	return eachAs(s.client.api.Snapshots.List(ctx, (*api.SnapshotListParams)(p)), snapshotOf)
 }
 
-// Delete deletes a snapshot and all other snapshots with the same name, whatever their tags.
-// The error is [ErrConflict] while sandboxes that were created from it exist, running or
-// paused. It is [ErrNotFound] if there is no such snapshot.
+// Delete deletes a snapshot and all other snapshots with the same name, whatever their tags. The
+// error is [ErrConflict] while a running or paused sandbox exists that was created from the
+// snapshot. It is [ErrNotFound] if there is no such snapshot.
 func (s *Snapshots) Delete(ctx context.Context, id string) error {
 	if err := s.client.api.Snapshots.Delete(ctx, id); err != nil {
 		return fmt.Errorf("sandbox: delete snapshot: %w", err)

@@ -26,7 +26,8 @@ type LogParams struct {
 	// From is the time of the first entry, to the millisecond; zero means the oldest
 	// entry.
 	From time.Time
-	// Tail limits the existing entries to the newest ones, at most 1000. Zero means all.
+	// Tail selects only the newest of the existing entries; it is their maximum number, at most 1000.
+	// Zero means all existing entries.
 	Tail int
 	// Level is the lowest level of the returned entries; empty means all levels.
 	Level LogLevel
@@ -52,7 +53,8 @@ const (
 type Usage struct {
 	Time time.Time `json:"timestamp"`
 	CPUs int       `json:"cpuCount"`
-	// CPUPercent is the usage of the sandbox's processors, in percent of all of them together.
+	// CPUPercent is the usage of the sandbox's processors, in percent of the capacity of all its
+	// processors together.
 	CPUPercent       float64 `json:"cpuUsedPct"`
 	MemoryUsedBytes  int64   `json:"memUsed"`
 	MemoryTotalBytes int64   `json:"memTotal"`
@@ -72,9 +74,9 @@ type MetricsParams struct {
 }
 
 // Logs iterates over the log of the sandbox, oldest entry first. The service and envd write the
-// log; it does not contain the output of programs. With [LogParams].Follow it continues until
-// the sandbox or ctx ends; a pause does not end it. It yields an error at most once, as the
-// last item.
+// log; it does not contain the output of programs. With [LogParams].Follow the iteration continues
+// until the sandbox or ctx ends; a pause does not end the iteration. Logs yields an error at most
+// once, as the last item.
 func (sb *Sandbox) Logs(ctx context.Context, p *LogParams) iter.Seq2[LogEntry, error] {
 	return func(yield func(LogEntry, error) bool) {
 		ctx, cancel := context.WithCancelCause(ctx)
@@ -103,8 +105,8 @@ func (sb *Sandbox) Logs(ctx context.Context, p *LogParams) iter.Seq2[LogEntry, e
 	}
 }
 
-// Logs is like [Sandbox.Logs], for a sandbox without a handle. It does not resume the sandbox.
-// The error is [ErrGone] if there is neither such a sandbox nor a log of it.
+// Logs is like [Sandbox.Logs], for a sandbox without a handle. It does not resume the sandbox. The
+// error is [ErrGone] if the service has neither the sandbox nor a log of the sandbox.
 func (c *Client) Logs(ctx context.Context, id string, p *LogParams) iter.Seq2[LogEntry, error] {
 	return func(yield func(LogEntry, error) bool) {
 		for e, err := range c.api.Sandboxes.Logs(ctx, id, (*api.LogParams)(p)) {
@@ -118,9 +120,9 @@ func (c *Client) Logs(ctx context.Context, id string, p *LogParams) iter.Seq2[Lo
 	}
 }
 
-// Metrics returns the sandbox's resource usage, oldest first. A local cloud takes a sample
-// every 5 seconds while the sandbox runs. It keeps fewer samples of times more than an hour
-// ago. The newest sample is at most 5 seconds old.
+// Metrics returns the sandbox's resource usage, oldest first. A local cloud takes a sample every 5
+// seconds while the sandbox runs. Of samples that are more than an hour old, it keeps only a part.
+// The newest sample is at most 5 seconds old.
 func (sb *Sandbox) Metrics(ctx context.Context, p *MetricsParams) ([]Usage, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {

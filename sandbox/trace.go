@@ -7,11 +7,11 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// Trace contains hooks for the calls of a client, similar to those of httptrace for requests. A
-// hook is called when a call begins, and returns a context and a function. The call runs with
-// that context. At its end the function receives the call's results. Hooks are called from
-// several goroutines. Fields may be nil. [github.com/e2bctl/e2bctl/sandbox/otel] turns the
-// calls into spans.
+// Trace contains hooks for the calls of a client, similar to the hooks of net/http/httptrace for
+// requests. A hook is called when a call begins, and returns a context and a function. The call
+// runs with that context. At the end of the call, the function is called with the results. Hooks
+// are called from several goroutines. Fields may be nil. [github.com/e2bctl/e2bctl/sandbox/otel]
+// turns the calls into spans.
 //
 // [github.com/e2bctl/e2bctl/sandbox/agent.Trace] contains the hooks of runs.
 type Trace struct {
@@ -23,8 +23,8 @@ type Trace struct {
 	Command func(ctx context.Context, sb *Sandbox, command string) (context.Context, func(*CommandResult, error))
 	// Code is called for [Sandbox.RunCode] and [Sandbox.StreamCode].
 	Code func(ctx context.Context, sb *Sandbox, code string) (context.Context, func(*Execution, error))
-	// Headers adds headers to a request to the service or into a sandbox. Headers that the
-	// client sets itself take precedence.
+	// Headers adds headers to a request to the service or to a sandbox. Headers that the client sets
+	// itself take precedence.
 	Headers func(ctx context.Context, h http.Header)
 	// Envs returns environment variables for a command, or for a call of RunCode in Python.
 	// Variables in the call's params take precedence.

@@ -25,8 +25,8 @@ func uncancelled(err error) error {
 	return err
 }
 
-// uncancelledError matches all errors that its cause matches, except a context's error. It has
-// no Unwrap, because errors.Is would find the context's error with it.
+// uncancelledError matches all errors that its cause matches, except a context's error. It has no
+// method Unwrap, because with Unwrap errors.Is would find the context's error.
 type uncancelledError struct{ cause error }
 
 func (e *uncancelledError) Error() string { return e.cause.Error() }

@@ -63,12 +63,13 @@ type VolumeAttributesParams struct {
 	Mode, UID, GID *uint32
 }
 
-// Volume gives access to the files of a volume, from outside sandboxes. Paths are relative to
-// the root of the volume, with or without a leading slash. No symlink leads out of the volume.
-// Errors are [*fs.PathError]. errors.Is finds fs.ErrNotExist, fs.ErrExist, syscall.ENOSPC and
-// similar errors in them. It is safe for concurrent use.
+// Volume gives access to the files of a volume, from outside sandboxes. Paths are relative to the
+// root of the volume, with or without a leading slash. No symlink leads out of the volume. The type
+// of errors is [*fs.PathError]. They match fs.ErrNotExist, fs.ErrExist, syscall.ENOSPC and similar
+// errors with errors.Is. Volume is safe for concurrent use.
 //
-// The access expires after some days; [Volumes.Open] returns the volume with a new one.
+// The access to the volume expires after some days. [Volumes.Open] returns a Volume with a new
+// access.
 type Volume struct {
 	id, name string
 	content  *api.VolumeContent
@@ -118,15 +119,15 @@ func (v *Volume) Open(ctx context.Context, path string) (io.ReadCloser, error) {
 	return r, v.failed("open", path, err)
 }
 
-// Write writes a file. If it replaces a file on a local cloud, readers see either the old or
-// the complete new content.
+// Write writes a file. On a local cloud, readers of a file that Write replaces see either the old
+// content or the complete new content.
 func (v *Volume) Write(ctx context.Context, path string, data []byte, p *VolumeFileParams) error {
 	return v.WriteFrom(ctx, path, bytes.NewReader(data), p)
 }
 
-// WriteFrom is like Write, but streams the bytes of r; a nil r writes an empty file. It treats a
-// Read of r that blocks as [Files.WriteFrom] does: it notices when the volume is deleted, and does
-// not wait for the Read.
+// WriteFrom is like Write, but streams the bytes of r; a nil r writes an empty file. While a Read
+// of r blocks, WriteFrom behaves like [Files.WriteFrom]: it notices that the volume was deleted,
+// and then does not wait for the Read.
 func (v *Volume) WriteFrom(ctx context.Context, path string, r io.Reader, p *VolumeFileParams) error {
 	if r == nil || lengthOf(r) >= 0 {
 		_, err := v.content.Write(ctx, path, r, p.write())

@@ -19,14 +19,14 @@ import (
 
 // VolumeUploadDirParams sets how to copy a directory into a volume.
 type VolumeUploadDirParams struct {
-	// Exclude returns true for an entry to leave out, including everything below it. The name
-	// is the path relative to the directory, with slashes. May be nil.
+	// Exclude returns true for an entry that UploadDir must not copy, together with everything below
+	// it. The name is the path relative to the directory, with slashes. Exclude may be nil.
 	Exclude func(name string, entry fs.DirEntry) bool
-	// Skipped is called for each file that cannot be copied: a socket, pipe or device, or a
-	// symbolic link, which the API of volumes cannot create. May be nil.
+	// Skipped is called for each file that cannot be copied: a socket, pipe or device, or a symbolic
+	// link, because the API of volumes cannot create symbolic links. Skipped may be nil.
 	Skipped func(name, why string)
 	// Progress is called with the number of bytes of files sent so far, as often as
-	// [FileParams].Progress. May be nil.
+	// [FileParams].Progress. Progress may be nil.
 	Progress func(bytes int64)
 }
 
@@ -34,19 +34,19 @@ type VolumeUploadDirParams struct {
 type VolumeDownloadDirParams struct {
 	// MaxBytes and MaxFiles have the meaning of the fields of [DownloadDirParams].
 	MaxBytes, MaxFiles int64
-	// Skipped is called for each file that is not copied: devices and similar files, and
-	// symbolic links that lead, or may lead, out of the directory. name and why come from
-	// sandboxes and may contain anything. May be nil.
+	// Skipped is called for each file that is not copied: devices and similar files, and symbolic
+	// links that lead, or may lead, out of the directory. name and why come from sandboxes and may
+	// contain anything. Skipped may be nil.
 	Skipped func(name, why string)
 	// Progress is called with the number of bytes of files received so far, as often as
-	// [FileParams].Progress. May be nil.
+	// [FileParams].Progress. Progress may be nil.
 	Progress func(bytes int64)
 }
 
-// UploadDir copies the content of a directory of this machine into a directory of the volume.
-// It creates a missing directory, replaces existing files of the same name and keeps others. It
-// keeps modes, except setuid and setgid, but not times. It sends one file after another. If a
-// call fails, the files sent before it stay.
+// UploadDir copies the content of a directory of this machine into a directory of the volume. It
+// creates dir if it is missing, replaces existing files that have the same name, and keeps other
+// files. It preserves modes, except setuid and setgid, but not times. It sends one file after
+// another. If a call to the service fails, the files that were sent before remain.
 func (v *Volume) UploadDir(ctx context.Context, local, dir string, p *VolumeUploadDirParams) error {
 	p = cmp.Or(p, &VolumeUploadDirParams{})
 	root, err := os.OpenRoot(local)
@@ -148,8 +148,8 @@ func (u *volumeUpload) addFile(ctx context.Context, name, to string) error {
 	return u.volume.WriteFrom(ctx, to, content, &VolumeFileParams{Mode: new(uint32(info.Mode().Perm()))})
 }
 
-// setModes sets the modes of directories, the deepest first, because a mode may make the
-// directories below inaccessible.
+// setModes sets the modes of directories, the deepest first, because the mode of a directory may
+// make the directories below it inaccessible.
 func (u *volumeUpload) setModes(ctx context.Context) error {
 	for len(u.modes) > 0 {
 		last := u.modes[len(u.modes)-1]
@@ -161,10 +161,10 @@ func (u *volumeUpload) setModes(ctx context.Context) error {
 	return nil
 }
 
-// DownloadDir copies the content of a directory of the volume into a directory of this machine.
-// It creates a missing directory, replaces existing files and links of the same name and keeps
-// others. It keeps modes except setuid and setgid, times and symbolic links. Files that are
-// created or removed during the copy may be missing.
+// DownloadDir copies the content of a directory of the volume into a directory of this machine. It
+// creates local if it is missing, replaces existing files and links that have the same name, and
+// keeps other files. It preserves times, symbolic links, and modes except setuid and setgid. Files
+// that are created or removed during the copy may be missing.
 //
 // The content of a volume is not trusted: no name and no link causes a write outside of local,
 // and p limits the amount of data.
@@ -198,8 +198,8 @@ func (v *Volume) DownloadDir(ctx context.Context, dir, local string, p *VolumeDo
 
 var errDownloadEnded = errors.New("the download has ended")
 
-// volumeDownload packs a directory of a volume into an archive, so that it is unpacked as
-// safely as the archives of sandboxes.
+// volumeDownload packs a directory of a volume into an archive. The archive is then unpacked as
+// safely as an archive from a sandbox.
 type volumeDownload struct {
 	volume   *Volume
 	archive  *tar.Writer
@@ -246,7 +246,7 @@ func (d *volumeDownload) addEntry(ctx context.Context, e VolumeEntry, at, name s
 	return d.archive.WriteHeader(header)
 }
 
-// addFile adds a file with the length that it had in the list.
+// addFile adds a file to the archive, with the length that the list of the directory reported.
 func (d *volumeDownload) addFile(ctx context.Context, header *tar.Header, at string) error {
 	r, err := d.volume.Open(ctx, at)
 	if err != nil {

@@ -16,13 +16,13 @@ type VolumeInfo struct {
 	Name string
 	// Token authorizes access to the files of the volume for some days. It is empty in a list.
 	Token Key
-	// Domain is the domain of the service that stores the files; often empty.
+	// Domain is the domain of the service that stores the files. It is often empty.
 	Domain string
 }
 
 func volumeInfoOf(v api.Volume) VolumeInfo { return VolumeInfo(v) }
 
-// VolumeMount connects a volume to a directory of a sandbox.
+// VolumeMount describes a volume that is mounted in a sandbox.
 type VolumeMount struct {
 	// Name is the name of the volume.
 	Name string
@@ -34,8 +34,8 @@ func volumeMountOf(m api.VolumeMount) VolumeMount { return VolumeMount(m) }
 
 func (m VolumeMount) wire() api.VolumeMount { return api.VolumeMount(m) }
 
-// Volumes makes the calls about volumes. A volume is a set of files that outlives sandboxes and
-// that several sandboxes can share; see [WithVolume]. It is safe for concurrent use.
+// Volumes manages the volumes of the service. A volume is a set of files that outlives sandboxes
+// and that several sandboxes can share: see [WithVolume]. Volumes is safe for concurrent use.
 type Volumes struct{ client *Client }
 
 // Create creates an empty volume. The name may contain letters, digits, - and _. The error is
@@ -66,7 +66,7 @@ func (v *Volumes) open(ctx context.Context, idOrName string) (*api.Volume, error
 	return v.client.api.Volumes.Get(ctx, id)
 }
 
-// find returns the id of a volume, by its id or name.
+// find returns the id of the volume with the given id or name.
 func (v *Volumes) find(ctx context.Context, idOrName string) (string, error) {
 	all, err := v.client.api.Volumes.List(ctx)
 	if err != nil {
@@ -102,9 +102,9 @@ func (v *Volumes) List(ctx context.Context) ([]VolumeInfo, error) {
 	return allAs(all, volumeInfoOf), nil
 }
 
-// Delete deletes a volume with all its files, by its id or name. The error is a
-// [*NoVolumeError] if there is no such volume. It is [ErrConflict] while a sandbox of a local
-// cloud, running or paused, uses the volume.
+// Delete deletes a volume with all its files, by its id or name. The error is a [*NoVolumeError] if
+// there is no such volume. It is [ErrConflict] while a running or paused sandbox of a local cloud
+// uses the volume.
 func (v *Volumes) Delete(ctx context.Context, idOrName string) error {
 	id, err := v.find(ctx, idOrName)
 	if err == nil {
@@ -122,9 +122,9 @@ func (v *Volumes) volume(about *api.Volume) *Volume {
 	return &Volume{about.ID, about.Name, v.client.api.Volumes.Content(about)}
 }
 
-// WithVolume shows a volume in the sandbox as the directory dir, an absolute path. Other
-// sandboxes may use the volume at the same time. Its files outlive the sandbox. Pauses and
-// snapshots do not include them. The option may be given several times.
+// WithVolume mounts a volume in the sandbox at dir, an absolute path. Other sandboxes may use the
+// volume at the same time. The files of the volume outlive the sandbox. Pauses and snapshots do not
+// include these files. The option may be given several times.
 func WithVolume(name, dir string) CreateOption {
 	return createOption(func(c *config) error {
 		if name == "" || !path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/" {

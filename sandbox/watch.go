@@ -20,11 +20,12 @@ import (
 )
 
 var (
-	// ErrWatchOverflow ends a watch that lost events: there were more events than the program
-	// read or the sandbox can follow, or the sandbox was paused and resumed. Read the files
-	// again, and start a new watch.
+	// ErrWatchOverflow is the error of a watch that ended because events were lost. Either the program
+	// did not read the events in time, or there were more events than the sandbox can follow, or the
+	// sandbox was paused and resumed. Read the files again, and start a new watch.
 	ErrWatchOverflow = errors.New("sandbox: events of a watch were lost")
-	// ErrWatchRemoved ends a watch whose directory was removed or moved away.
+	// ErrWatchRemoved is the error of a watch that ended because its directory was removed or moved
+	// away.
 	ErrWatchRemoved = errors.New("sandbox: the watched directory is gone")
 )
 
@@ -60,20 +61,20 @@ type WatchParams struct {
 	Recursive bool
 	// IncludeInfo sets [FileEvent.Info] in events. It needs envd 0.6.3.
 	IncludeInfo bool
-	// AllowNetworkMounts permits watching a directory of a network file system. Changes by
-	// other machines are not reported there. It needs envd 0.6.4.
+	// AllowNetworkMounts permits watching a directory of a network file system. Changes that other
+	// machines make in such a directory are not reported. It needs envd 0.6.4.
 	AllowNetworkMounts bool
 }
 
-// Watcher reports the changes in a directory of a sandbox. The caller must close it. It is safe
-// for concurrent use; each event is delivered once.
+// Watcher reports the changes in a directory of a sandbox. The caller must close it. It is safe for
+// concurrent use. Each event is delivered to only one reader.
 type Watcher struct {
 	stop   context.CancelCauseFunc
 	end    func()
 	failed func(error) error           // converts the error at the end of the stream
-	waited func(context.Context) error // returns the error of a loop whose context ended
+	waited func(context.Context) error // returns the error of a loop of Events whose context ended
 
-	turn      chan struct{} // a semaphore of one for the reader, who alone uses the fields below
+	turn      chan struct{} // a semaphore of one: only the reader that has it uses the fields below
 	stream    *connect.ServerStreamForClient[filesystem.WatchDirResponse]
 	receiving bool      // the next message of the stream was requested
 	received  chan bool // receives whether a message arrived
@@ -81,9 +82,10 @@ type Watcher struct {
 	err       error // the reason for the end of the watch; nil if the watch was closed
 }
 
-// Watch starts to watch a directory. It reports all changes after Watch has returned. The error
-// is syscall.ENOTDIR for a file. ctx limits the watch, not only the call. Read the events in
-// time: the sandbox keeps some thousands of them, and a further one ends the watch.
+// Watch starts to watch a directory. The watcher reports all changes that happen after Watch has
+// returned. The error is syscall.ENOTDIR if dir is a file. ctx limits the watch, not only the call.
+// Read the events in time: the sandbox keeps some thousands of unread events, and a further event
+// ends the watch.
 func (f *Files) Watch(ctx context.Context, dir string, p *WatchParams) (*Watcher, error) {
 	p = cmp.Or(p, &WatchParams{})
 	for _, gate := range []struct {
@@ -166,10 +168,11 @@ func (w *Watcher) open(ctx context.Context, f *Files, request *connect.Request[f
 	return nil
 }
 
-// Events iterates over the events as they arrive, until the watch or ctx ends. The last pair is
-// an error with the reason: [ErrWatchRemoved], [ErrWatchOverflow], [ErrGone], or the error of
-// ctx or of Watch's context. After Close there is no error. If only ctx ended, the watch
-// continues. A further loop continues with the next event, or yields the last error again.
+// Events iterates over the events as they arrive, until the watch or ctx ends. The last item is an
+// error with the reason for the end: [ErrWatchRemoved], [ErrWatchOverflow], [ErrGone], or the error
+// of ctx or of Watch's context. After Close there is no error. If only ctx ended, the watch
+// continues. A further loop then continues with the next event. After the end of the watch, a
+// further loop yields the last error again.
 func (w *Watcher) Events(ctx context.Context) iter.Seq2[FileEvent, error] {
 	return func(yield func(FileEvent, error) bool) {
 		for {

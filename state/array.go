@@ -13,7 +13,7 @@ import (
 // element. [ArrayOf] converts a slice to an Array, and [Elements] converts it back.
 type Array struct {
 	// Dtype is numpy's name of the element type: "<f8", ">i4", "|b1", "<U5", "<M8[ns]". For a
-	// structured dtype it is the JSON of its descr, for objects "|O".
+	// structured dtype it is numpy's descr as JSON. For objects it is "|O".
 	Dtype string
 	// Shape contains the length of each dimension. An empty Shape means an array without
 	// dimensions, with one element.
@@ -27,7 +27,7 @@ type Array struct {
 }
 
 // Scalar is a numpy scalar, with its dtype. It can be decoded into a Go number, bool, string,
-// time.Time or time.Duration that can represent it.
+// time.Time or time.Duration if that type can represent the scalar.
 type Scalar struct {
 	Dtype string
 	Data  []byte
@@ -38,8 +38,8 @@ type Number interface {
 	bool | int | int8 | int16 | int32 | int64 | uint | uint8 | uint16 | uint32 | uint64 | float32 | float64 | complex64 | complex128
 }
 
-// ArrayOf copies a slice into an array of the given shape. Without a shape the
-// array has one dimension, of the slice's length.
+// ArrayOf copies a slice into an array of the given shape. Without a shape the array has one
+// dimension, and its length is that of the slice.
 func ArrayOf[T Number](data []T, shape ...int) (Array, error) {
 	if shape == nil {
 		shape = []int{len(data)}
@@ -126,7 +126,7 @@ const (
 	objectDtype = "|O"
 	// maxSides is numpy's limit of dimensions.
 	maxSides = 64
-	// maxElements limits the number of elements. More do not fit into memory.
+	// maxElements limits the number of elements. An array with more elements does not fit into memory.
 	maxElements = math.MaxInt / 2
 )
 
@@ -213,8 +213,8 @@ func (a Array) place(i int) int {
 }
 
 // Elements returns the elements of an array in row order, as a type that can represent each one
-// exactly. If T is the dtype's own type, Elements only copies the buffer. A missing value needs
-// a pointer type.
+// exactly. If T is the dtype's own type, Elements only copies the buffer. If a value is missing, T
+// must be a pointer type.
 func Elements[T any](a Array) ([]T, error) {
 	t, n, err := a.check(maxElements)
 	if err != nil {
@@ -257,7 +257,8 @@ func (a Array) same(t dtype, to reflect.Type) bool {
 	return false
 }
 
-// fitArray stores an array in a slice. Each further dimension is a slice inside the outer one.
+// fitArray stores an array in a slice. Each further dimension is a slice inside the slice of the
+// dimension before it.
 func (d *decoder) fitArray(start int, n node, a Array, v reflect.Value) error {
 	t, _, err := a.check(d.limits.MaxElements)
 	if err != nil {
@@ -320,8 +321,8 @@ func scalarOf(p scalarPayload) (Scalar, error) {
 	return Scalar(p), err
 }
 
-// terminator reports whether data is a single zero character. numpy's tobytes
-// returns that for an empty text, although the dtype has no bytes.
+// terminator reports whether data is a single zero character. numpy's tobytes returns this
+// character for an empty text, although the size of the dtype is 0 bytes.
 func (t dtype) terminator(data []byte) bool {
 	width := map[byte]int{'U': 4, 'S': 1}[t.kind]
 	return t.size == 0 && width > 0 && bytes.Equal(data, make([]byte, width))

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// special stores a value in a target whose type has its own rule.
+// special stores a value in a target for whose type a special rule applies.
 func (d *decoder) special(start int, n node, v reflect.Value) error {
 	switch into := v.Addr().Interface().(type) {
 	case *Value:
@@ -211,8 +211,8 @@ func (d *decoder) sequence(n node, v reflect.Value) error {
 	return d.mismatch(n, v)
 }
 
-// decodeInts decodes long lists of these types without reflection. Programs send such lists
-// often, and this is faster.
+// decodeInts decodes long lists of these types without reflection. Programs send such lists often,
+// and decoding without reflection is faster.
 func decodeInts[T int | int64](d *decoder, n node, into *[]T) error {
 	list := []T{}
 	err := d.items(n, func(int) error {
@@ -244,7 +244,7 @@ func (d *decoder) strings(n node, into *[]string) error {
 	return err
 }
 
-// each decodes every item into the value that target returns for it.
+// each decodes every item of a container into the value that target returns for that item.
 func (d *decoder) each(n node, target func(i int) (reflect.Value, error), done func(reflect.Value) error) error {
 	one := func(i int, read func(v reflect.Value) error) error {
 		v, err := target(i)

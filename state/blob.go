@@ -11,8 +11,8 @@ import (
 	"strconv"
 )
 
-// blobFrom is the size from which bytes are stored as a blob beside the document. The document
-// then contains their hash.
+// blobFrom is the minimum size at which bytes are stored as a blob outside the document. The
+// document then contains the hash of these bytes.
 const blobFrom = 64 << 10
 
 const (
@@ -51,7 +51,7 @@ func (b Blobs) size() int {
 	return n
 }
 
-// leaf writes bytes as base64 or as the name of a blob. The encoder may keep data.
+// leaf writes bytes as base64 or as the name of a blob. The encoder may keep a reference to data.
 func (e *encoder) leaf(data []byte) {
 	if !e.detached || len(data) < blobFrom {
 		e.buf = appendBase64(e.buf, data)
@@ -103,10 +103,10 @@ func named(doc []byte, blobs Blobs) Blobs {
 	return found
 }
 
-// split cuts a checked document at the blobs that it names. It yields each piece with the hash
-// of the blob that follows it, and the last piece with nil. The text that begins a blob cannot
-// occur elsewhere: quotes are escaped in a string, and a dict with the key "$" is written as
-// pairs.
+// split cuts a checked document at the blobs that it names. It yields each piece with the hash of
+// the blob that follows it, and the last piece with nil. The text at the beginning of a blob's name
+// cannot occur elsewhere in a document, because quotes in a string are escaped, and a dict with the
+// key "$" is written as pairs.
 func split(doc []byte) iter.Seq2[[]byte, *Hash] {
 	return func(yield func([]byte, *Hash) bool) {
 		for {

@@ -33,7 +33,8 @@ func ParseUUID(text string) (UUID, error) {
 // Path is a Python pathlib path.
 type Path struct {
 	Path string `py:"path"`
-	// Windows reports whether the path is a Windows path. In a sandbox such a path is pure.
+	// Windows reports whether the path is a Windows path. In a sandbox, a Windows path is always a
+	// pure path.
 	Windows bool `py:"windows,omitempty"`
 	// Pure reports whether the path is a pure path, without access to a file system.
 	Pure bool `py:"pure,omitempty"`
@@ -72,7 +73,7 @@ func (r Range) Len() int {
 	return int(min((uint64(high)-uint64(low)-1)/step+1, 1<<63-1))
 }
 
-// Slice is a Python slice; nil stands for None.
+// Slice is a Python slice; nil means None.
 type Slice struct{ Start, Stop, Step any }
 
 func (s Slice) form() (Kind, any, error) { return KindSlice, []any{s.Start, s.Stop, s.Step}, nil }

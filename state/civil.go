@@ -47,7 +47,8 @@ type TimeOfDay struct {
 	// Zone is the time zone: "" for a naive time, "UTC", a name of the IANA database, or an
 	// offset such as "+01:00".
 	Zone string
-	// Fold is true for the second of two equal clock readings after clocks are set back.
+	// Fold is true if the time occurs twice because clocks are set back, and this is the second
+	// occurrence.
 	Fold bool
 }
 
@@ -120,8 +121,8 @@ func zoneLocation(zone string, load func(string) *time.Location) (*time.Location
 	return nil, fmt.Errorf("the zone %.40q is not in this machine's time zone database", zone)
 }
 
-// zoneText returns the name or the offset of a location. No date is known that would determine
-// the offset.
+// zoneText returns the name of the location of t, or the offset of t if its location has no name
+// that [zone] returns. It returns "" for a naive time.
 func zoneText(t time.Time) string {
 	if t.Location() == Naive {
 		return ""
@@ -141,9 +142,9 @@ func zoneText(t time.Time) string {
 	return text
 }
 
-// Timedelta is a Python timedelta. Its range is wider than that of time.Duration, which ends at
-// 292 years. If the target does not determine a type, only a value beyond 292 years is decoded
-// into a Timedelta.
+// Timedelta is a Python timedelta. Its range is wider than that of time.Duration, which ends at 292
+// years. If the target does not determine a type, a value beyond 292 years is decoded into a
+// Timedelta, and any other value into a time.Duration.
 type Timedelta struct {
 	// Days may be negative. Seconds and Microseconds are never negative, as in Python.
 	Days, Seconds, Microseconds int64
@@ -184,9 +185,9 @@ type Timestamp struct {
 	Time time.Time
 	// Unit is the resolution: "s", "ms", "us" or "ns". Empty means "ns".
 	Unit string
-	// Pytz reports whether Python's zone object comes from the package pytz, as pandas 2
-	// creates it from a name. Otherwise it comes from zoneinfo. pandas treats the two as
-	// different types.
+	// Pytz reports whether Python's zone object comes from the package pytz. pandas 2 uses pytz if a
+	// program gives the name of a zone. Otherwise the zone object comes from zoneinfo. pandas treats
+	// the two as different types.
 	Pytz bool
 }
 
@@ -271,7 +272,7 @@ func stepOf(unit string) time.Duration {
 // maxUnixSeconds keeps the arithmetic of package time from overflowing.
 const maxUnixSeconds = 1 << 56
 
-// unitTime returns the time at value times multiple units after 1970, in UTC.
+// unitTime returns a time in UTC: the beginning of 1970 plus value times multiple units.
 func unitTime(value int64, unit string, multiple int64) (time.Time, bool) {
 	if multiple < 1 || multiple > 1<<31 || value > (1<<63-1)/multiple || value < (-1<<63)/multiple {
 		return time.Time{}, false

@@ -17,18 +17,18 @@ type Column struct {
 	// Dtype is the pandas name: "float64", "Int64", "str", "object", "category",
 	// "datetime64[ns, Europe/Berlin]", "range".
 	Dtype string
-	// Data contains the values. For a category it contains the codes, for times with a zone the
-	// times in UTC, and for a str strings and nil.
+	// Data contains the values. For a category it contains the codes. For times with a zone it
+	// contains the times in UTC. For the dtype str it contains strings, and nil for missing values.
 	Data Array
 	// Pytz has the meaning of [Timestamp].Pytz, for a column of times with a zone.
 	Pytz bool
-	// Mask reports which values are missing. It is nil for dtypes without a mask.
+	// Mask is true for each value that is missing. It is nil for dtypes without a mask.
 	Mask []bool
 	// Categories contains the values for the codes of a category. The code -1 means a missing
 	// value.
 	Categories *Column
 	Ordered    bool
-	// Range is the default index of a table, which replaces Data; nil otherwise.
+	// Range is set for the default index of a table, and then replaces Data. It is nil otherwise.
 	Range *Range
 	// Freq is the pandas name of the step of an index of times, such as "D" or "15min". It is
 	// empty for other columns. Clear it if you change the times so that they no longer have
@@ -133,8 +133,8 @@ func (c Column) Len() int {
 	return c.Data.Len()
 }
 
-// At returns a value, of the types of [Array.At]. A missing value is [NA], or nil in a column
-// of strings.
+// At returns the value at a position. Its type is one of the types of [Array.At]. A missing value
+// is [NA], or nil in a column of strings.
 func (c Column) At(i int) (any, error) {
 	n, err := c.check(math.MaxInt)
 	if err != nil {
@@ -186,8 +186,8 @@ func (c Column) reader() (func(i int) (any, error), error) {
 	}, err
 }
 
-// Values returns the values of a column as a type that can represent each one exactly. A
-// missing value needs a pointer type.
+// Values returns the values of a column as a type that can represent each one exactly. If a value
+// is missing, T must be a pointer type.
 func Values[T any](c Column) ([]T, error) {
 	n, err := c.check(DefaultMaxElements)
 	if err != nil {
@@ -220,10 +220,10 @@ func (c Column) each(target func(i int) reflect.Value) error {
 	return nil
 }
 
-// ColumnOf copies a slice into a column. Numbers, bools, time.Time and time.Duration become
-// columns of the matching dtype. Strings become a str. Pointers to numbers, bools and strings
-// become columns in which nil is a missing value. Other types become a column of objects,
-// encoded one by one.
+// ColumnOf copies a slice into a column. Numbers, bools, time.Time and time.Duration become columns
+// of the matching dtype. Strings become a column of dtype str. Pointers to numbers, bools and
+// strings become columns in which nil is a missing value. Other types become a column of objects,
+// each of them encoded separately.
 func ColumnOf[T any](name any, values []T) (Column, error) {
 	return columnOf(name, reflect.ValueOf(values))
 }
@@ -327,8 +327,9 @@ func objectColumn(name any, dtype string, values reflect.Value) Column {
 	return Column{Name: name, Dtype: dtype, Data: Array{Dtype: objectDtype, Shape: []int{len(objects)}, Objects: objects}}
 }
 
-// timeColumn returns a column of times in nanoseconds if their range suffices, from 1678 to
-// 2262, and in microseconds otherwise. The zone is that of the first time.
+// timeColumn returns a column of times. Their unit is nanoseconds if all times are in the years
+// 1678 to 2261, which nanoseconds can represent, and microseconds otherwise. The zone of the column
+// is the zone of the first time.
 func timeColumn(name any, times []time.Time) (Column, error) {
 	unit, zone := "ns", ""
 	for i, t := range times {

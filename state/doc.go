@@ -1,6 +1,7 @@
 // Package state converts Go values to Python values and back.
 //
-// [Marshal] and [Unmarshal] work like those of encoding/json, with Python on the other side:
+// [Marshal] and [Unmarshal] work like the functions of encoding/json, but with Python values
+// instead of JSON:
 //
 //	Go                                Python             back in Go, into any
 //	nil, nil pointer                  None               nil
@@ -32,15 +33,15 @@
 //	encoding.TextMarshaler            str                string
 //	(refused)                         anything else      Opaque
 //
-// Integers never pass through a float, and 1.0 stays a float. NaN, the infinities and -0.0
-// survive. A value decoded into a typed target must be of the kind in the same row of the
-// table. These combinations are also accepted: an int into a float target when it is exact, a
-// tuple or set into a slice, a list or tuple of the right length into an array, a bytearray
-// into []byte, a dict into a struct, an Instance wherever its base is accepted, a Scalar into a
-// number that can hold it, an Array into slices, a Timestamp into time.Time, a str in RFC 3339
-// into time.Time, a UUID or Decimal into an encoding.TextUnmarshaler.
+// Integers are never converted to a float, and 1.0 stays a float. NaN, the infinities and -0.0 are
+// preserved. A value decoded into a typed target must be of the kind in the same row of the table.
+// These combinations are also accepted: an int into a float target when it is exact, a tuple or set
+// into a slice, a list or tuple of the right length into an array, a bytearray into []byte, a dict
+// into a struct, an Instance wherever its base is accepted, a Scalar into a number that can
+// represent it, an Array into slices, a Timestamp into time.Time, a str in RFC 3339 into time.Time,
+// a UUID or Decimal into an encoding.TextUnmarshaler.
 //
-// Some values change on the way:
+// The conversion changes some values:
 //
 //   - Python's datetime and timedelta end at the microsecond; anything finer is
 //     truncated. [Timestamp] has nanoseconds.
@@ -62,45 +63,47 @@
 //   - Shared references are copied.
 //
 // Channels, functions, unsafe pointers, cycles, times before year 1, nesting deeper than
-// [DefaultMaxDepth], and values of more than [DefaultMaxBytes] are refused, with the path to
-// the value. Python values that have no Go form arrive as Opaque: functions, classes, modules,
+// [DefaultMaxDepth], and values of more than [DefaultMaxBytes] are refused, with the path to the
+// value. Python values that have no Go form arrive as Opaque: functions, classes, modules,
 // generators, exceptions, open files, regular expressions, addresses, time zones, a matrix or
-// masked array, a MultiIndex, periods, a pandas Timedelta. So do objects that no other kernel
-// could make again, with the reason: their class was made in a function, for example.
+// masked array, a MultiIndex, periods, a pandas Timedelta. Objects that no other kernel could
+// recreate also arrive as Opaque, with the reason. For example, their class was defined in a
+// function.
 //
 // # Arrays and tables
 //
-// A slice of numbers becomes a list, for which Python makes an object per number. [ArrayOf]
-// makes an ndarray instead, one block of memory on both sides, and [Elements] returns its
-// elements; [TableOf] and [Rows] do the same for slices of structs and DataFrames. If the
-// kernel's Python does not have numpy, pandas or PIL, it refuses such a value with an error
-// that names the variable and the library; the value never becomes a list.
+// A slice of numbers becomes a list, and Python creates an object for each number in it. [ArrayOf]
+// makes an ndarray instead, one block of memory on both sides, and [Elements] returns its elements;
+// [TableOf] and [Rows] do the same for slices of structs and DataFrames. If the kernel's Python
+// does not have numpy, pandas or PIL, it refuses such a value with an error that names the variable
+// and the library; the value never becomes a list.
 //
 // # Structs
 //
-// A struct becomes a dict of its exported fields. The tag `py:"name,omitempty"` sets the key
-// and omits the field when it is zero; `py:"-"` always omits it. A field without this tag
-// follows its tag json, and without either its key is its name. Fields of embedded structs
-// without a name in a tag are treated as the outer struct's own. When decoding, a key finds its
-// field by this name or, as with encoding/json, by one that differs only in case; a key without
-// a field is ignored, and a field without a key keeps its value.
+// A struct becomes a dict of its exported fields. The tag `py:"name,omitempty"` sets the key and
+// omits the field when it is zero; `py:"-"` always omits it. For a field without this tag, the tag
+// json has the same effect. Without either tag, the key is the field's name. If the tags of an
+// embedded struct contain no name, its fields are treated as fields of the outer struct. When
+// decoding, a key selects the field with this key or, as with encoding/json, the field whose key
+// differs only in case. A key without a field is ignored, and a field without a key keeps its
+// value.
 //
 // # State
 //
 // [State] is a set of named values, each encoded and hashed once, that a run sends to a sandbox
 // and reads back.
 //
-// [State.WriteTo] saves a state to a file, and [Load] reads it: a new sandbox continues where
-// an old one stopped.
+// [State.WriteTo] saves a state to a file, and [Load] reads it. A new sandbox can then continue
+// where an old sandbox stopped.
 //
 // # The wire
 //
 // A document is strict JSON, {"v":1,"value":…}, without white space. None, bool, int within 64
 // bits, finite floats, str, list and dict with string keys are plain JSON; a float always has a
-// point or an exponent. Everything else is an object whose first key is "$" and names the kind;
-// a dict that has the key "$" is written as pairs. Kinds that are made of others are
-// {"$":kind,"value":…}. In a [Value], bytes of 64 KiB and more are stored beside the document,
-// which has {"$":"blob","sha256":…,"size":…} in their place; [Marshal] writes them as base64.
-// The encoding is canonical: equal values of the same types and order have the same bytes here
-// and in the Python codec, so a hash shows every change.
+// point or an exponent. Everything else is an object. Its first key is "$", with the name of the
+// kind. A dict that has the key "$" is written as pairs. Kinds that consist of other kinds are
+// {"$":kind,"value":…}. In a [Value], bytes of 64 KiB and more are stored outside the document, and
+// the document contains {"$":"blob","sha256":…,"size":…} in their place. [Marshal] writes such
+// bytes as base64. The encoding is canonical: equal values of the same types and order have the
+// same bytes here and in the Python codec, so a hash shows every change.
 package state

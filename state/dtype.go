@@ -19,7 +19,7 @@ type dtype struct {
 	kind  byte // numpy's letter of the kind: b i u f c S U V M m O, or R for a record with fields
 	size  int
 	order binary.ByteOrder
-	// unit and multiple belong to M and m: "[25us]" is us and 25.
+	// unit and multiple are set only for the kinds M and m: for "[25us]" they are "us" and 25.
 	unit     string
 	multiple int64
 	fields   []recordField

@@ -15,11 +15,11 @@ import (
 const (
 	documentStart = `{"v":1,"value":`
 	documentEnd   = `}`
-	// packFrom is the length from which a list of floats is written as one block of 8-byte
-	// words. A block takes a tenth of the time of text on both sides.
+	// packFrom is the minimum length at which a list of floats is written as one block of 8-byte
+	// words. Go and Python need a tenth of the time for a block that they need for text.
 	packFrom = 16
-	// trackFrom is the depth from which the encoder records references to find cycles. Most
-	// values are less deep, and every cycle reaches this depth.
+	// trackFrom is the depth at which the encoder begins to record references, to find cycles. It does
+	// not begin earlier, because most values are less deep and every cycle reaches this depth.
 	trackFrom = 64
 )
 
@@ -78,9 +78,9 @@ func marshal(v any, detached bool) (encoder, error) {
 	return e, nil
 }
 
-// countable returns an error for a value with more parts than [DefaultMaxNodes], because
-// decoders refuse it by default. It reads only large documents, because small ones cannot have
-// so many parts.
+// countable returns an error for a value with more parts than [DefaultMaxNodes], because decoders
+// refuse it by default. It counts the parts only of large documents, because a small document
+// cannot have so many parts.
 func (e *encoder) countable() error {
 	const (
 		leastNode  = 2 // bytes of the smallest part of a list, with its comma
@@ -116,7 +116,8 @@ func sizeHint(v any) int {
 	return frame
 }
 
-// encoder writes one value. frozen is above zero inside values that must be hashable in Python.
+// encoder writes one value. The field frozen is greater than zero while the encoder writes a value
+// that must be hashable in Python.
 type encoder struct {
 	buf   []byte
 	depth int
@@ -325,7 +326,8 @@ func (e *encoder) enter(v reflect.Value, length int) (leave func(), err error) {
 	return func() { e.depth--; delete(e.seen, at) }, nil
 }
 
-// unhashable returns an error for a kind that cannot be a dict key or in a set in Python.
+// unhashable returns an error for a kind whose values cannot be dict keys or items of a set in
+// Python.
 func (e *encoder) unhashable(kind Kind) error {
 	if e.frozen == 0 {
 		return nil

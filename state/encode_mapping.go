@@ -46,8 +46,8 @@ func (e *encoder) mapping(v reflect.Value) error {
 	return e.entries(entries)
 }
 
-// entryOrder returns the order of entries: by number for keys that are numbers, and by the
-// encoding for all others.
+// entryOrder returns the function that compares entries for sorting. Keys of a number type are
+// compared as numbers, and all other keys by their encoding.
 func entryOrder(t reflect.Type) func(a, b entry) int {
 	switch t.Kind() {
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
@@ -83,7 +83,8 @@ func (e *encoder) dict(v reflect.Value) error {
 	return e.entries(entries)
 }
 
-// dollar is the only string key with which a dict would look like the envelope.
+// dollar is the encoded string key "$". Only with this string key would a dict look like an object
+// that names its kind.
 const dollar = `"$"`
 
 func (e *encoder) entries(entries []entry) error {

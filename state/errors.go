@@ -9,8 +9,8 @@ import (
 // UnsupportedTypeError reports a Go type without a Python form.
 type UnsupportedTypeError struct {
 	Type reflect.Type
-	// Path is the path from the value passed in to the refused one, such as
-	// `["Servers"][2]["Conn"]`. Empty means the value itself.
+	// Path is the path from the value that was passed to the function to the refused value, such as
+	// `["Servers"][2]["Conn"]`. Empty means that the passed value itself is refused.
 	Path string
 }
 
@@ -69,8 +69,8 @@ func place(path string) string {
 	return path
 }
 
-// within adds a step before the path in an error. The path is built while the error is
-// returned, so that success has no cost.
+// within adds a step before the path in an error. The path is built while the error is returned, so
+// that it costs nothing if there is no error.
 func within(err error, step string) error {
 	var path *string
 	if e, ok := errors.AsType[*UnsupportedTypeError](err); ok {

@@ -52,10 +52,10 @@ func (e *FormatError) Error() string {
 func (e *FormatError) Unwrap() error { return e.Err }
 
 // WriteTo saves the current values of the state in the form that [Load] reads, so that a new
-// sandbox can continue from there. It writes large content that several values share only once.
-// It also saves a value that exists only in its sandbox ([Opaque]). [Load] needs larger
-// [Bounds] for a file of more than [DefaultMaxBytes], and for values that were parsed with
-// larger Bounds than the default ones.
+// sandbox can continue from this state. If several values share large content, WriteTo writes that
+// content only once. It also saves the values that exist only in their sandbox ([Opaque]). [Load]
+// needs larger [Bounds] for a file of more than [DefaultMaxBytes], and for values that were parsed
+// with larger Bounds than the default ones.
 func (s *State) WriteTo(w io.Writer) (int64, error) {
 	f := &fileWriter{w: bufio.NewWriter(w), sum: sha256.New()}
 	f.write([]byte(fileMagic), []byte{fileVersion})
@@ -103,10 +103,10 @@ func (f *fileWriter) write(parts ...[]byte) {
 	}
 }
 
-// Load reads a state that [State.WriteTo] saved. The source need not be trusted. Load does not
-// read beyond the end of the state if r is an io.ByteReader. limits applies to each value, and
-// its MaxBytes also to the file. The error is a *[FormatError], a *[LimitError], a *[NameError]
-// or a *[DecodeError].
+// Load reads a state that [State.WriteTo] saved. r may contain untrusted data. If r is an
+// io.ByteReader, Load does not read beyond the end of the state. limits apply to each value, and
+// limits.MaxBytes also applies to the file. The error is a *[FormatError], a *[LimitError], a
+// *[NameError] or a *[DecodeError].
 func Load(r io.Reader, limits Bounds) (*State, error) {
 	buffered, ok := r.(interface {
 		io.Reader
@@ -170,7 +170,7 @@ func (f *fileReader) read(n int) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// head reads a hash and sizes, each within the rest of the limit.
+// head reads a hash and sizes. It returns an error if a size exceeds the rest of the limit.
 func (f *fileReader) head(sizes ...*int) (Hash, error) {
 	var hash Hash
 	head, err := f.read(len(hash) + 8*len(sizes))

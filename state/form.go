@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// form is implemented by the types with the document {"$":kind,"value":…}. The value, called
-// the payload, consists of simpler values.
+// form is implemented by the types whose document is {"$":kind,"value":…}. The value, called the
+// payload, consists of simpler values.
 type form interface {
 	form() (Kind, any, error)
 }
@@ -68,7 +68,8 @@ func formOf[P, T any](build func(P) (T, error)) func(*decoder) (any, error) {
 	}
 }
 
-// unhashableKinds lists the kinds that cannot be a key in Python, although their payload could.
+// unhashableKinds lists the kinds whose values cannot be dict keys in Python, although their
+// payload could be one.
 var unhashableKinds = map[Kind]bool{
 	KindSlice: true, KindDeque: true, KindArray: true, KindTable: true, KindSeries: true, KindIndex: true, KindImage: true,
 	KindDefaultDict: true,
@@ -104,7 +105,7 @@ func (d *decoder) form(n node) (any, error) {
 	return x, d.literal("}")
 }
 
-// assignForm stores a value of a form in v.
+// assignForm stores in v a value whose type implements form.
 func (d *decoder) assignForm(start int, n node, v reflect.Value) error {
 	if instanceKinds[n.kind] && v.Type() != instanceType {
 		// Decode it as the base that the class adds to.

@@ -14,8 +14,8 @@ type Image struct {
 	// Mode is PIL's mode: "RGB", "RGBA", "L", "P", "CMYK".
 	Mode          string
 	Width, Height int
-	// PNG is the file, for the modes that PNG supports. For other modes Raw contains the pixels
-	// in the form of PIL's tobytes.
+	// PNG is the image as a PNG file, for the modes that PNG supports. For other modes Raw contains
+	// the pixels in the form that PIL's tobytes returns.
 	PNG, Raw []byte
 }
 
@@ -66,7 +66,7 @@ func (m Image) form() (Kind, any, error) {
 	return KindImage, imagePayload(m), m.check(DefaultMaxPixels)
 }
 
-// rawBits returns the bits per pixel of a mode that PNG does not support, and 0 for others.
+// rawBits returns the bits per pixel of a mode that PNG does not support, and 0 for other modes.
 func rawBits(mode string) int {
 	switch mode {
 	case "CMYK", "F", "I", "RGBX", "RGBa":
@@ -79,8 +79,8 @@ func rawBits(mode string) int {
 	return 0
 }
 
-// check returns an error for an image whose dimensions do not match its bytes, because code
-// that decodes it must be able to trust them.
+// check returns an error for an image whose dimensions do not match its bytes, because code that
+// decodes the image must be able to trust its dimensions.
 func (m Image) check(limit int) error {
 	if m.Width < 0 || m.Height < 0 || len(m.Mode) > 16 {
 		return fmt.Errorf("an image of %dx%d", m.Width, m.Height)

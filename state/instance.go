@@ -10,8 +10,8 @@ import (
 // It can be decoded into any target of its Value: a Counter into a map, a dataclass or named
 // tuple into a struct, an IntEnum into an int.
 //
-// To recreate it, the kernel must have the class, imported or defined in a cell. The kernel
-// sets the fields directly and does not call __init__ and __post_init__.
+// To recreate an Instance, a kernel must have its class, either imported or defined in a cell. The
+// kernel sets the fields directly and does not call __init__ and __post_init__.
 type Instance struct {
 	// Kind is one of these:
 	//
@@ -23,8 +23,8 @@ type Instance struct {
 	//   - KindNamedTuple, KindDataclass: Value is a dict of the fields in order.
 	//   - KindEnum: Value is the member's value.
 	Kind Kind
-	// Type is the class with its module, such as "collections.Counter". For an Enum it ends
-	// with the member, such as "__main__.Color.RED".
+	// Type is the class with its module, such as "collections.Counter". For an Enum, the name of the
+	// member follows, as in "__main__.Color.RED".
 	Type  string
 	Value any
 }
@@ -56,7 +56,7 @@ func (i Instance) form() (Kind, any, error) {
 
 const instanceValue = `,"value":`
 
-// instanceHead reads an instance up to its value, and returns the class.
+// instanceHead reads the part of an instance before its value, and returns the class.
 func (d *decoder) instanceHead() (class string, err error) {
 	if err := d.enter(); err != nil {
 		return "", err

@@ -11,10 +11,10 @@ import (
 )
 
 // FromJSON returns the Python value of a JSON text, like json.loads of Python: a number with a
-// point or an exponent is a float, any other an int.
+// point or an exponent is a float, and any other number is an int.
 //
-// JSON has no NaN and no infinities, and kernels write null or a string instead. [Value.Decode]
-// of such a value therefore decodes null, "nan", "inf" and "-inf" into a float.
+// JSON has no NaN and no infinities, and kernels write null or a string instead. Therefore
+// [Value.Decode] of a value from FromJSON accepts null, "nan", "inf" and "-inf" for a float target.
 func FromJSON(text []byte) (Value, error) {
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, text); err != nil {
@@ -120,7 +120,7 @@ func (r *jsonReader) number() (any, error) {
 // maxJSONInt is Python's own limit of the digits of an int.
 const maxJSONInt = 4300
 
-// jsonFloat returns the float that null or a string in JSON stands for.
+// jsonFloat returns the float that null or a string in JSON represents.
 func jsonFloat(n node) (f float64, ok bool) {
 	switch n.kind {
 	case KindNone:

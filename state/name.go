@@ -18,9 +18,9 @@ func (e *NameError) Error() string {
 	return fmt.Sprintf("state: the name %.64q %s", e.Name, e.Reason)
 }
 
-// CheckName returns a *[NameError] unless a variable of a state may have this name. It refuses
-// keywords, names with double underscores at both ends, and the names of builtins, because code
-// could then no longer use the builtin.
+// CheckName returns a *[NameError] if a variable of a state must not have this name. It refuses
+// keywords and names with double underscores at both ends. It also refuses the names of builtins,
+// because code could no longer use a builtin that a variable hides.
 func CheckName(name string) error {
 	reason := ""
 	switch {

@@ -22,7 +22,8 @@ var (
 // maxDecimalExponent is Python's limit of the exponent.
 const maxDecimalExponent = 999_999_999_999_999_999
 
-// form returns the text in the form of Python, so that both sides compute the same hash.
+// form returns the text in the form that Python prints, so that Go and Python compute the same
+// hash.
 func (d Decimal) form() (Kind, any, error) {
 	if decimalSpecial().MatchString(string(d)) {
 		return KindDecimal, string(d), nil

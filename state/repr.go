@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// maxShown limits the elements of an array or table that String prints. It prints only the
-// shape of a larger one.
+// maxShown limits the elements of an array or table that String prints. For a larger array or
+// table, it prints only the shape.
 const maxShown = 1000
 
 // String returns the value as text for people and models, in the form of Python's repr. Times
@@ -88,8 +88,8 @@ func appendRepr(b []byte, x any) []byte {
 	return appendNamed(b, x)
 }
 
-// appendNamed writes values whose text contains the name of their type, and some others with a
-// text of their own.
+// appendNamed writes values whose text contains the name of their type, and some other values that
+// have a special text.
 func appendNamed(b []byte, x any) []byte {
 	name, text := "", fmt.Sprint(x)
 	switch x := x.(type) {
@@ -155,7 +155,7 @@ func appendDictRepr(b []byte, items Dict) []byte {
 	return append(b, '}')
 }
 
-// appendInstanceRepr writes a class without its module, like most Python classes.
+// appendInstanceRepr writes the class without its module, as the repr of most Python classes does.
 func appendInstanceRepr(b []byte, x Instance) []byte {
 	parts := strings.Split(x.Type, ".")
 	class := parts[len(parts)-1]
@@ -288,7 +288,7 @@ func complexRepr(c complex128) string {
 	return "(" + part(real(c)) + imaginary + ")"
 }
 
-// quoteFor returns the quote that Python chooses.
+// quoteFor returns the kind of quote that Python's repr uses for s.
 func quoteFor(s string) byte {
 	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
 		return '"'

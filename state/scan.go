@@ -17,7 +17,7 @@ import (
 // the opening has been read.
 type node struct {
 	kind Kind
-	// tagged means that a container is inside an object that names its kind.
+	// tagged means that the container is inside an object that names the kind of the container.
 	tagged bool
 	// form means that the payload of a form follows.
 	form  bool
@@ -59,12 +59,12 @@ type scanner struct {
 	depth  int
 	nodes  int
 	limits Bounds
-	// deepest and opaque describe the part read so far.
+	// deepest and opaque describe the part of the document that was read so far.
 	deepest int
 	opaque  bool
 	zones   zones
-	// blobs contains the blobs that the document may name. Their bytes are copied when they
-	// become part of a decoded value, and not when the document is only checked.
+	// blobs contains the blobs that the document may name. Their bytes are copied when they become
+	// part of a decoded value, and not if the scanner only checks the document.
 	blobs Blobs
 	check bool
 }
@@ -81,7 +81,7 @@ func (s *scanner) literal(text string) error {
 	return nil
 }
 
-// skip reads text if it follows, and reports whether it did.
+// skip reads text if the document continues with it, and reports whether it does.
 func (s *scanner) skip(text string) bool {
 	if len(s.data)-s.pos < len(text) || string(s.data[s.pos:s.pos+len(text)]) != text {
 		return false
@@ -402,8 +402,7 @@ func (s *scanner) integer() (int64, error) {
 	return n.int, err
 }
 
-// number reads a number of JSON's grammar: an int has neither a point nor an
-// exponent.
+// number reads a number in JSON's grammar. A number with neither a point nor an exponent is an int.
 func (s *scanner) number() (n node, err error) {
 	start := s.pos
 	s.skip("-")
@@ -542,8 +541,8 @@ func (s *scanner) escaped(start int) (string, error) {
 	return "", s.fail("the document ends in the middle")
 }
 
-// rune reads the digits of \u, and the second half of a surrogate pair. A lone half is an
-// error, because strings with lone surrogates have their own kind.
+// rune reads the digits of \u, and the second half of a surrogate pair. A lone half is an error,
+// because a string with lone surrogates is encoded as a separate kind.
 func (s *scanner) rune() (rune, error) {
 	unit := func() (rune, error) {
 		if len(s.data)-s.pos < 4 {

@@ -29,12 +29,12 @@ type State struct {
 // New returns an empty state.
 func New() *State { return &State{} }
 
-// Set encodes a value, hashes it and stores it under a name, which becomes the name of the
-// Python variable. The error is a *[NameError], or an error of [Marshal] with the name before
-// the path; the state is then unchanged.
+// Set encodes a value, hashes it and stores it under a name, which becomes the name of the Python
+// variable. The error is a *[NameError], or an error of [Marshal] whose path begins with the name.
+// With an error the state is unchanged.
 //
-// A [Value] is stored unchanged. An opaque one can also be stored, but can be sent only to the
-// kernel that already has it.
+// A [Value] is stored unchanged. An opaque Value can also be stored. But it can be sent only to the
+// kernel that already has the object.
 func (s *State) Set(name string, v any) error {
 	if err := CheckName(name); err != nil {
 		return err
@@ -91,7 +91,8 @@ func (s *State) Value(name string) (Value, bool) {
 	return entry.Value, ok
 }
 
-// Delete removes a name. It does not remove a variable that was already sent to a sandbox.
+// Delete removes the value of a name from the state. It does not remove a variable that was already
+// sent to a sandbox.
 func (s *State) Delete(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,7 +26,8 @@ type fields struct {
 	err    string
 }
 
-// find returns the field for a key of a dict. exact is false if the name differs in case.
+// find returns the field for a key of a dict. exact is false if the key and the field's name differ
+// in case.
 func (f *fields) find(key string) (at int, exact, ok bool) {
 	if at, ok = f.byName[key]; ok {
 		return at, true, true
@@ -35,10 +36,10 @@ func (f *fields) find(key string) (at int, exact, ok bool) {
 	return at, false, ok
 }
 
-// FieldKey returns the dict key of a struct field, and whether a zero value is
-// omitted. It reads the tag py or, if there is none, the tag json. ok is false for a
-// field that is always omitted. The key is empty for an embedded struct whose tag has
-// no name: its fields are the outer struct's.
+// FieldKey returns the dict key of a struct field, and whether a zero value is omitted. It reads
+// the tag py or, if there is none, the tag json. ok is false for a field that is always omitted.
+// The key is empty for an embedded struct whose tag has no name, because its fields are treated as
+// fields of the outer struct.
 func FieldKey(f reflect.StructField) (key string, omitEmpty, ok bool) {
 	tag, has := f.Tag.Lookup("py")
 	if !has {
@@ -109,7 +110,8 @@ func underKey(t reflect.Type, index []int) bool {
 	return false
 }
 
-// settable returns a field, and allocates the embedded pointers that lead to it.
+// settable returns a field of v. It allocates the structs of nil embedded pointers on the path to
+// the field.
 func settable(v reflect.Value, index []int) (reflect.Value, bool) {
 	for i, x := range index {
 		if i > 0 && v.Kind() == reflect.Pointer {

@@ -10,20 +10,20 @@ import (
 // whole. [TableOf] converts structs to a Table, and [Rows] converts it back.
 type Table struct {
 	Columns []Column
-	// Index contains the labels of the rows. The zero Column stands for 0, 1, 2 and so on.
+	// Index contains the labels of the rows. The zero Column means 0, 1, 2 and so on.
 	Index Column
 	// Label is the name of the columns' index, usually nil.
 	Label any
-	// Labels is the columns' index, if it has another dtype, such as "range", than pandas would
-	// derive from the names of the columns. Nil means that the names determine it. Labels has
-	// no effect if its values differ from the names of Columns.
+	// Labels is the index of the columns. It is set if that index has another dtype, such as "range",
+	// than pandas would derive from the names of the columns. Nil means that the names determine it.
+	// Labels has no effect if its values differ from the names of Columns.
 	Labels *Column
 }
 
 // Series is a pandas Series.
 type Series struct {
 	Column
-	// Index contains the labels of the values. The zero Column stands for 0, 1, 2 and so on.
+	// Index contains the labels of the values. The zero Column means 0, 1, 2 and so on.
 	Index Column
 }
 
@@ -34,7 +34,7 @@ type tablePayload struct {
 	Columns []columnPayload `py:"columns"`
 	Index   columnPayload   `py:"index"`
 	Label   any             `py:"label"`
-	Labels  *columnPayload  `py:"labels,omitempty"` // contains the names, which Columns then lacks
+	Labels  *columnPayload  `py:"labels,omitempty"` // the names of the columns; if it is set, Columns contains no names
 }
 
 type seriesPayload struct {
@@ -42,7 +42,7 @@ type seriesPayload struct {
 	Index  columnPayload `py:"index"`
 }
 
-// orCounted returns the index, or an index that counts the rows if there is none.
+// orCounted returns index. If there is none, it returns an index that counts the rows from 0.
 func orCounted(index Column, rows int) Column {
 	if index.Dtype == "" && index.Range == nil {
 		return Column{Name: index.Name, Dtype: rangeDtype, Range: &Range{0, int64(rows), 1}}
@@ -91,7 +91,8 @@ func (t Table) form() (Kind, any, error) {
 	return KindTable, p, p.check(rows)
 }
 
-// labels returns the payload of Labels, or nil if its values are not the names of the columns.
+// labels returns the payload of t.Labels. It returns nil if Labels is nil or if the values of
+// Labels differ from the names of the columns.
 func (t Table) labels() (*columnPayload, error) {
 	if t.Labels == nil || t.Labels.Len() != len(t.Columns) {
 		return nil, nil
@@ -118,7 +119,7 @@ func (t Table) labels() (*columnPayload, error) {
 	return &p, nil
 }
 
-// names returns the values of a valid column, each as a possible name of another column.
+// names returns the values of a valid column, for use as the names of other columns.
 func (c Column) names() ([]any, error) {
 	at, err := c.reader()
 	if err != nil {
@@ -241,8 +242,8 @@ func (d *decoder) index() (any, error) {
 	return Index{columns[0]}, nil
 }
 
-// TableOf converts structs to a table, with a column for each field. The name of a column is
-// the field's key in a dict. [ColumnOf] defines the conversion of its values.
+// TableOf converts structs to a table, with a column for each field. The name of a column is the
+// field's key in a dict. The values of a field are converted as by [ColumnOf].
 func TableOf[T any](rows []T) (Table, error) {
 	f, err := rowFields(reflect.TypeFor[T]())
 	if err != nil {
@@ -266,8 +267,8 @@ func TableOf[T any](rows []T) (Table, error) {
 }
 
 // Rows returns the rows of a table as structs. Columns are matched to fields like the keys of a
-// dict. A column without a field is ignored, and a field without a column keeps its zero value.
-// A missing value needs a pointer type.
+// dict. A column without a field is ignored, and a field without a column keeps its zero value. If
+// a column has missing values, its field must have a pointer type.
 func Rows[T any](t Table) ([]T, error) {
 	f, err := rowFields(reflect.TypeFor[T]())
 	if err != nil {

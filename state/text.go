@@ -58,9 +58,9 @@ func appendString[S string | []byte](b []byte, s S) []byte {
 	return append(b, '"')
 }
 
-// isSurrogatePass reports whether a string is UTF-8 except for surrogates in their three-byte
-// form, which Python's "surrogatepass" writes. Both halves of a pair may follow each other: a
-// Python str counts them as two characters, unlike UTF-16.
+// isSurrogatePass reports whether a string is UTF-8 except for surrogates in their three-byte form.
+// Python's error handler "surrogatepass" writes this form. Both halves of a surrogate pair may
+// follow each other: unlike UTF-16, a Python str counts them as two characters.
 func isSurrogatePass(s string) bool {
 	for len(s) > 0 {
 		r, n := utf8.DecodeRuneInString(s)

@@ -13,9 +13,10 @@ const (
 	usPerDay      = secondsPerDay * usPerSecond
 )
 
-// zone returns the offset of a time, and the name of its location if the IANA database has it.
-// A program may use a name without a slash for its own fixed offset ("CET", "EST5"). zone
-// returns such a name only if the zone of the database has the same rules at this time.
+// zone returns the offset of a time. It also returns the name of its location if the IANA database
+// contains that name. A program may use a name without a slash for its own fixed offset ("CET",
+// "EST5"). zone returns such a name only if the zone of the database has the same rules at this
+// time.
 func zone(t time.Time) (name string, offset int) {
 	_, offset = t.Zone()
 	name = t.Location().String()
@@ -36,8 +37,9 @@ func zone(t time.Time) (name string, offset int) {
 	return "", offset
 }
 
-// located returns the time at a wall clock reading. It uses the named location if that is known
-// and has the offset at this time, and otherwise a fixed offset.
+// located returns the time with the clock reading wall. It uses the location called name if this
+// machine has that location and its offset at that time is offset. Otherwise it uses a location
+// with the fixed offset.
 func located(wall time.Time, offset int, name string, load func(string) *time.Location) time.Time {
 	instant := wall.Add(-time.Duration(offset) * time.Second)
 	if name == "UTC" && offset == 0 {
@@ -53,7 +55,7 @@ func located(wall time.Time, offset int, name string, load func(string) *time.Lo
 	return instant.In(time.FixedZone(name, offset))
 }
 
-// maxZones limits the cached zones. The database has fewer.
+// maxZones limits the cached zones. The IANA database has fewer zones.
 const maxZones = 1024
 
 // zones caches the locations of one document. The names come from outside, and each load reads
@@ -75,8 +77,8 @@ var database struct {
 	zones
 }
 
-// loadZone is like time.LoadLocation, for a name that may come from outside. It returns nil for
-// an unknown name.
+// loadZone is like time.LoadLocation, for a name that may come from untrusted data. It returns nil
+// for an unknown name.
 func loadZone(name string) *time.Location {
 	if !isZoneName(name) {
 		return nil
@@ -94,8 +96,8 @@ func loadZone(name string) *time.Location {
 	return location
 }
 
-// isZoneName reports whether the database may have a zone of this name that means the same on
-// every machine. The Python codec has the same rule.
+// isZoneName reports whether the IANA database may contain a zone with this name, and the name has
+// the same meaning on every machine. The Python codec has the same rule.
 func isZoneName(name string) bool {
 	if len(name) == 0 || len(name) > 64 || name == "Local" || name == "localtime" || name == "posixrules" {
 		return false

@@ -18,24 +18,24 @@ type Dict []Item
 // Item is one entry of a [Dict].
 type Item struct{ Key, Value any }
 
-// Opaque stands for a Python value without a Go form. It cannot be sent back.
+// Opaque describes a Python value that has no Go form. It cannot be sent back to Python.
 type Opaque struct {
 	// Type is the class with its module, such as "pandas.core.frame.DataFrame".
 	Type string
 	// Repr is the beginning of the value's repr.
 	Repr string
-	// Reason is the reason why a value of a supported type was not transferred: a cycle, a
-	// size. It is usually empty.
+	// Reason is the reason why a value of a supported type was not transferred: for example a cycle or
+	// its size. Reason is usually empty.
 	Reason string
 }
 
-// Naive is the location of times without a zone. A Python datetime without tzinfo is decoded
-// into a time in Naive, and a time in Naive is sent as such a datetime. In comparisons Naive is
+// Naive is the location of times without a zone. A Python datetime without tzinfo is decoded into a
+// time in Naive, and a time in Naive is sent as a datetime without tzinfo. In comparisons Naive is
 // equal to UTC.
 var Naive = time.FixedZone("naive", 0)
 
-// PythonMarshaler is implemented by types that choose their Python form. The returned value is
-// encoded instead.
+// PythonMarshaler is implemented by types that determine their Python form. The value that the
+// method returns is encoded instead of the original value.
 type PythonMarshaler interface {
 	MarshalPython() (any, error)
 }

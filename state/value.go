@@ -53,13 +53,13 @@ func kindOf(body []byte) Kind {
 	return KindInt
 }
 
-// Parse checks a document from an untrusted peer and returns its value. The value uses doc,
-// which must not be changed afterwards.
+// Parse checks a document from an untrusted peer and returns its value. The Value refers to doc, so
+// the caller must not change doc afterwards.
 func Parse(doc []byte, limits Bounds) (Value, error) { return ParseDetached(doc, nil, limits) }
 
-// ParseDetached is like [Parse], for a document that is separate from its blobs, as
-// [Value.Detached] returns it. The caller must have checked the blobs against their hashes, and
-// must not change them afterwards.
+// ParseDetached is like [Parse], for a document that is separate from its blobs, such as one from
+// [Value.Detached]. The caller must have checked the blobs against their hashes, and must not
+// change them afterwards.
 func ParseDetached(doc []byte, blobs Blobs, limits Bounds) (Value, error) {
 	d, err := newDecoder(doc, blobs, limits)
 	if err != nil {
@@ -131,8 +131,8 @@ func (v Value) Decode(into any) error {
 	return unmarshal(doc, blobs, into, v.limits(), v.json)
 }
 
-// limits returns bounds for decoding the value. The value is within them, because it was checked
-// when it was created.
+// limits returns bounds for decoding the value. The value never exceeds these bounds, because it
+// was checked when it was created.
 func (v Value) limits() Bounds {
 	size := v.Size() + len(documentStart+"null"+documentEnd) // that of the zero Value
 	// A slice of slices counts its dimensions. An array without bytes may have such dimensions,

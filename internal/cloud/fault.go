@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
 )
 
-// A Fault is an answer that a request receives instead of its real answer. It serves to test
+// A Fault is an answer that a request receives instead of its real answer. Faults serve to test
 // whether programs survive failures.
 type Fault struct {
 	Operation string // one of control.Operations; "": any request, including requests to sandboxes

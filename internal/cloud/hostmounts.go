@@ -53,10 +53,10 @@ func openDist(dir string) (*mounts.Set, error) {
 	return set, nil
 }
 
-// shownTo returns the mounts that a sandbox has without a request. These are the mounts of every
-// sandbox. A sandbox in a room that runs pip for a sandbox of engine.Wasm also has the Pyodide
-// distribution. Other sandboxes do not have it, because a sandbox with mounts cannot come from the
-// warm pool.
+// shownTo returns the mounts that a sandbox has without a request. Every sandbox has the directories
+// that the owner of the cloud mounts in all sandboxes. A sandbox in a room that runs pip for a
+// sandbox of engine.Wasm also has the Pyodide distribution. Other sandboxes do not have the
+// distribution, because a sandbox with mounts cannot come from the warm pool.
 func (c *Cloud) shownTo(ctx context.Context, spec lifecycle.Spec) ([]engine.Mount, error) {
 	all, dist := c.mounts.All(), c.dist.All()
 	if len(dist) == 0 || spec.Metadata[protocol.PipFor] == "" {

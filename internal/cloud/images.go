@@ -76,10 +76,10 @@ type keeping struct {
 	keeper  imageKeeper // nil: the engine is not open
 	working sync.WaitGroup
 	running bool
-	again   bool // another collection was requested while one was running
+	again   bool // a collection was requested while another was running
 }
 
-// keptBy sets the keeper to the engine e, if e stores images.
+// keptBy sets k.keeper to the engine e, if e stores images.
 func (c *Cloud) keptBy(e engine.Engine) {
 	keeper, keeps := e.(imageKeeper)
 	if !keeps {
@@ -107,7 +107,8 @@ func (k *keeping) close() {
 	k.working.Wait()
 }
 
-// collectImages starts to remove the images that are not needed. It does not wait for the end.
+// collectImages starts the removal of the images that are not needed. It does not wait for the
+// removal to end.
 func (c *Cloud) collectImages() {
 	k := &c.keeping
 	k.state.Lock()

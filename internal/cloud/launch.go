@@ -26,7 +26,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// launch starts a sandbox. Unless saved memory contains its template's commands, it runs them.
+// launch starts a sandbox. It then runs the commands of the sandbox's template, unless the sandbox
+// continues from saved memory in which these commands already run.
 func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
 	c.telemetry.Open(spec.ID) // not in open, because sandboxes of builds use the logs of builds
 	all, err := c.shownTo(ctx, spec)
@@ -218,7 +219,7 @@ func (c *Cloud) asleep(id string) []edge.Sandbox {
 	return all
 }
 
-// tellDenial logs that a connection from a sandbox was denied.
+// tellDenial logs the denial of a connection from a sandbox.
 func (c *Cloud) tellDenial(ctx context.Context, sandbox string, d network.Denial) {
 	c.logger("network").InfoContext(ctx, "denied to a sandbox", "sandbox", sandbox, "host", d.Host, "port", d.Port, "rule", d.Rule)
 	c.log.Denied(sandbox, d.Host, int(d.Port))
@@ -275,10 +276,10 @@ func (c *Cloud) config(spec lifecycle.Spec, by engine.Report) guest.Config {
 	return config
 }
 
-// needsProxy reports whether the environment of programs names the proxy. It does in three
-// cases: there is no other egress path, only another proxy can resolve outside names, or most
-// traffic is denied. In the last case the proxy can explain the denial, which a refused
-// connection cannot.
+// needsProxy reports whether the environment of programs names the proxy. It does in three cases:
+// there is no other egress path, only another proxy can resolve outside names, or most traffic is
+// denied. In the last case the proxy can explain the denial, whereas a refused connection explains
+// nothing.
 func (c *Cloud) needsProxy(rules *network.Rules, by engine.Report) bool {
 	return rules.DenyAll() || c.dialer.Proxy != nil || by.Egress != engine.EgressTransparent
 }
@@ -298,7 +299,7 @@ func edgeError(err error) error {
 	return err
 }
 
-// reachable is a sandbox that the router knows until the sandbox is closed.
+// reachable is a sandbox that is registered with the router until the sandbox is closed.
 type reachable struct {
 	engine.Sandbox
 	cloud   *Cloud
@@ -380,7 +381,7 @@ func (r *reachable) Checkpoint(ctx context.Context, dir, memory string, share bo
 }
 
 // saveFiles saves the files of the frozen sandbox. With share, the files become a layer if the
-// engine has layers. The caller then calls complete; otherwise complete is nil.
+// engine has layers. In this case the caller must call complete. Otherwise complete is nil.
 func (r *reachable) saveFiles(ctx context.Context, dir string, share bool) (complete func() error, err error) {
 	if share {
 		if complete, err := r.SaveLayer(ctx, dir); !errors.Is(err, &engine.LackError{Feature: engine.SharedLayers}) {

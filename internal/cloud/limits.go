@@ -28,8 +28,8 @@ func connections() (int, error) {
 }
 
 // limitsOf returns the limits of each sandbox. If the sandboxes run on this machine, their limits
-// do not exceed the limits of the container in which this process runs. Containers of Docker do not
-// run inside that container.
+// do not exceed the limits of the container in which this process runs. Sandboxes in containers of
+// Docker are exempt, because they do not run inside that container.
 func limitsOf(ctx context.Context, o Options) (engine.Limits, error) {
 	if o.Engine == engine.Docker {
 		return o.Limits.WithDefaults(), nil

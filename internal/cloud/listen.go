@@ -20,7 +20,7 @@ import (
 const attempts = 20
 
 // listen listens on the only port of the cloud, for http and https. Without a Service it accepts
-// only connections from this machine, because anyone who can connect can run programs here.
+// only connections from this machine, because every client that can connect can run programs here.
 func listen(ctx context.Context, o Options, config *tls.Config) (net.Listener, *connlimit.Listener, error) {
 	limit, err := connections()
 	if err != nil {
@@ -47,9 +47,9 @@ func limited(inner *net.TCPListener, limit int, o Options) *connlimit.Listener {
 	})
 }
 
-// loopback listens on address. localhost means both 127.0.0.1 and ::1, so loopback also listens
-// on the second of these addresses. Otherwise another program could listen there and receive
-// the keys of clients. second is nil if the machine does not have that address.
+// loopback listens on address. localhost means both 127.0.0.1 and ::1, so loopback also listens on
+// the second of these addresses. If it did not, another program could listen on the second address
+// and receive the API keys of clients. second is nil if the machine does not have that address.
 func loopback(ctx context.Context, address string) (first, second *net.TCPListener, err error) {
 	for range attempts {
 		if first, err = listenTCP(ctx, address); err != nil {

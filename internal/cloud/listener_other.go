@@ -2,6 +2,5 @@
 
 package cloud
 
-// listenerOn returns "", because it can find the process that listens on an address only on
-// Linux.
+// listenerOn returns "", because the process that listens on an address can be found only on Linux.
 func listenerOn(string) string { return "" }

@@ -25,7 +25,7 @@ import (
 const maxScrapers = 64
 
 // metricsServer serves /readyz and /metrics on an address of its own, which is not for clients of
-// the API. Nothing there names a sandbox or needs a key.
+// the API. Its answers name no sandbox, and its requests need no API key.
 type metricsServer struct {
 	listener net.Listener
 	server   *http.Server
@@ -48,8 +48,8 @@ func (s *starting) openMetrics(ctx context.Context) error {
 	return nil
 }
 
-// serveMetrics answers requests for the metrics until the end of shutDown. By then /readyz has
-// reported that the cloud is ending.
+// serveMetrics answers requests for the metrics until the end of shutDown. Before it stops, /readyz
+// has reported that the cloud is ending.
 func (c *Cloud) serveMetrics() {
 	if c.metrics == nil {
 		return
@@ -145,8 +145,8 @@ func describeMetric(text []byte, name, kind, help string) []byte {
 	return fmt.Appendf(text, "# HELP %s %s\n# TYPE %[1]s %[3]s\n", name, help, kind)
 }
 
-// requestCounts counts requests. Its labels have few values, whatever clients and programs in
-// sandboxes send.
+// requestCounts counts requests. Its labels have few values, no matter which requests clients and
+// programs in sandboxes send.
 type requestCounts struct {
 	mu      sync.Mutex
 	of      map[requestKey]uint64
@@ -158,7 +158,8 @@ type requestKey struct{ operation, code string }
 // buckets are the upper bounds of the buckets of durations, in seconds.
 var buckets = [...]float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
 
-// histogram counts durations by bucket. The last count is of those above all buckets.
+// histogram counts durations by bucket. The last count is the number of durations above all
+// buckets.
 type histogram struct {
 	counts [len(buckets) + 1]uint64
 	sum    float64
@@ -169,11 +170,11 @@ const (
 	toEnvd    = "sandbox-envd"
 	toCode    = "sandbox-code"
 	toProgram = "sandbox-port"
-	toOthers  = "other" // refused ones, and those for /health
+	toOthers  = "other" // refused requests, and requests for /health
 )
 
-// add counts a request that was answered. Requests to sandboxes are not timed: they may be streams
-// that last as long as the sandbox.
+// add counts a request that was answered. It does not measure the duration of requests to
+// sandboxes, because they may be streams that last as long as the sandbox.
 func (c *requestCounts) add(operation func(*http.Request) string, r *http.Request, e requestlog.Entry) {
 	key := requestKey{toOthers, "none"}
 	switch {

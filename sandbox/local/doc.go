@@ -11,34 +11,33 @@
 //	defer cloud.Close()
 //	sb, err := sandbox.Create(ctx, cloud.Option())
 //
-// Programs in other languages use the same cloud with the variables of [Cloud.Env]. On Linux
-// the cloud needs no account, Docker, KVM or root. On macOS and Windows [EngineDocker] runs
-// sandboxes in the user's Docker or Podman. It is built for these systems, but not tested
+// Programs in other languages use the same cloud with the variables of [Cloud.Env]. On Linux the
+// cloud needs no account, Docker, KVM or root. On macOS and Windows [EngineDocker] runs sandboxes
+// in the user's Docker or Podman. This package compiles for macOS and Windows, but is not tested
 // there.
 //
 // # How it runs
 //
-// Every sandbox is a process of this program's own binary, started again inside Linux
-// namespaces. The process becomes the daemon (envd) of a sandbox in an init function of an
-// imported package, long before main. Init functions of packages that are initialized earlier
-// also run in it. If that is a problem for a program, [WithBinary] sets another binary, such as
-// e2bctl.
+// For every sandbox, this program's own binary is started again inside Linux namespaces. In the new
+// process, an init function of an imported package runs the sandbox's daemon (envd), long before
+// main. Init functions of packages that are initialized earlier also run in this process. If that
+// is a problem for a program, [WithBinary] sets another binary, such as e2bctl.
 //
 // When this program ends, its sandboxes end, even after kill -9.
 //
 // # What it needs
 //
 // Sandboxes run a Python of this machine: the environment that [Setup] or "e2bctl local setup"
-// prepares once, or else the python3 of this machine. E2BCTL_PYTHON sets another one. Start
-// logs missing features of the Python. Without any Python, commands and files work. Running
-// code then returns an error that explains how to install a Python.
+// prepares once, or else the python3 of this machine. E2BCTL_PYTHON sets another Python. Start logs
+// the features that the Python lacks. Without any Python, commands and files work. Running code
+// then returns an error that explains how to install a Python.
 //
-// Private files are in the user's cache directory. If that is not writable, they are in
-// XDG_RUNTIME_DIR, or in a directory of this user in the temporary directory.
+// Private files are in the user's cache directory. If that directory is not writable, they are in
+// XDG_RUNTIME_DIR, or else in a directory of this user inside the temporary directory.
 //
-// If the machine refuses namespaces, Start uses the next best isolation that protects this
-// user's processes. It uses plain processes only with [None] in [WithIsolation].
-// [Cloud.Isolation] and [Cloud.Report] return the isolation in use.
+// If the machine refuses namespaces, Start uses the next best isolation that protects this user's
+// processes. Only [WithIsolation] with [None] makes it use plain processes. [Cloud.Isolation] and
+// [Cloud.Report] return the isolation in use.
 //
 // If the kernel lacks nftables or its tproxy, only programs that use the proxy of their
 // environment reach the network: curl, git, apt, pip and npm, and Node's own fetch with

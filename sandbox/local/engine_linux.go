@@ -2,6 +2,6 @@
 
 package local
 
-// DefaultEngine is the engine of sandboxes unless [WithEngine] or their template names another:
-// [EngineRoom] on Linux, and [EngineDocker] on other systems.
+// DefaultEngine is the engine of sandboxes if neither [WithEngine] nor their template names another
+// engine. It is [EngineRoom] on Linux, and [EngineDocker] on other systems.
 const DefaultEngine = EngineRoom

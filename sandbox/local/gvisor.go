@@ -9,8 +9,8 @@ import (
 )
 
 // WithRunsc sets the program of gVisor for [EngineGVisor]. The default is the program that
-// [SetupGVisor] built. It is not opened before the first sandbox of a template of that engine,
-// such as base-gvisor.
+// [SetupGVisor] built. The program is not opened before the first sandbox of this engine is
+// created, from a template such as base-gvisor.
 func WithRunsc(path string) Option { return func(s *settings) { s.runsc = path } }
 
 // SetupGVisorParams are the optional parameters of [SetupGVisor].
@@ -22,13 +22,13 @@ type SetupGVisorParams struct {
 }
 
 // SetupGVisor prepares this machine for [EngineGVisor]. The go command of this machine builds a
-// fixed version of runsc, the program of gVisor, which takes some minutes. It is stored in the
-// cache directory; later calls return at once, or build it again if it no longer runs. Versions
-// that have not been used for 30 days are removed.
+// fixed version of runsc, the program of gVisor, which takes some minutes. The built runsc is
+// stored in the cache directory. Later calls return at once, or build runsc again if the stored one
+// no longer runs. SetupGVisor removes versions that have not been used for 30 days.
 //
-// SetupGVisor writes its progress to progress, which may be nil. It returns the path of runsc.
-// The error is [ErrUnsupported] on other systems than Linux. Like [Start], it refuses a program
-// that is linked to libraries, before it builds anything.
+// SetupGVisor writes its progress to progress, which may be nil. It returns the path of runsc. On
+// systems other than Linux the error is [ErrUnsupported]. Like [Start], SetupGVisor refuses a
+// program that is linked to libraries. It does so before it builds anything.
 func SetupGVisor(ctx context.Context, progress io.Writer, params *SetupGVisorParams) (string, error) {
 	if params == nil {
 		params = &SetupGVisorParams{}

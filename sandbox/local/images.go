@@ -14,8 +14,8 @@ type images struct {
 // of images. The registry itself then receives no requests for images. The option may be given
 // several times.
 //
-// Builds of templates fetch images. They use the login of the build, or else the login in this
-// user's docker configuration for the registry that receives the request.
+// Builds of templates fetch images. They use the login that the build specifies, or else the login
+// for the registry that receives the request, from this user's docker configuration.
 func WithRegistryMirror(host, url string) Option {
 	return func(s *settings) {
 		s.images.mirrors = maps.Clone(s.images.mirrors)
@@ -26,17 +26,18 @@ func WithRegistryMirror(host, url string) Option {
 	}
 }
 
-// WithInsecureRegistry fetches images of a registry even without a valid certificate, or over
-// plain HTTP. Plain HTTP is always allowed for a registry on this machine's loopback. The
+// WithInsecureRegistry fetches images of a registry even without a valid certificate, or over plain
+// HTTP. Plain HTTP is always allowed for a registry at a loopback address of this machine. The
 // option may be given several times.
 func WithInsecureRegistry(host string) Option {
 	return func(s *settings) { s.images.insecure = append(s.images.insecure, host) }
 }
 
-// WithImageDir lets builds read images from files in a directory: docker-archive:/PATH[:NAME],
-// an archive of docker save, and oci:/PATH[:TAG], a layout of the Open Container Initiative. By
-// default no build reads such files, because anyone with the API key may build and could then
-// read files of this machine. The option may be given several times.
+// WithImageDir permits builds to read images from files in a directory. The image
+// docker-archive:/PATH[:NAME] is an archive of docker save, and oci:/PATH[:TAG] is an image layout
+// of the Open Container Initiative. By default no build reads such files, because anyone with the
+// API key may build templates and could then read files of this machine. The option may be given
+// several times.
 func WithImageDir(dir string) Option {
 	return func(s *settings) { s.images.dirs = append(s.images.dirs, dir) }
 }

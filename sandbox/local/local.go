@@ -44,29 +44,29 @@ type service interface {
 type Report struct {
 	Engine    Engine // the cloud's default engine
 	Isolation Isolation
-	// IsolationNote is the reason why Isolation is less than [Full] without an explicit
-	// [WithIsolation]. It contains the missing protections, the machine's refusals and the
-	// remedies. It is empty otherwise. It is also the first of Notes.
+	// IsolationNote is the reason why Isolation is less than [Full]. It contains the missing
+	// protections, the machine's refusals and the remedies. It is empty if Isolation is [Full] or if
+	// [WithIsolation] set the isolation explicitly. It is also the first of Notes.
 	IsolationNote string
 	UserIDs       int    // number of user ids in a sandbox; 1 when root and user have the same id
 	Python        string // path of the interpreter; empty if there is none
-	// PythonNote contains the missing features of the Python and their remedies, like
-	// [Python].Note. It is also in Notes.
+	// PythonNote contains the features that the Python lacks and their remedies, like [Python].Note.
+	// It is also in Notes.
 	PythonNote string
 	// Promises lists the features of sandboxes, each with the reason if Engine lacks it on this
 	// machine. A request for a missing feature returns an error that names the feature.
 	Promises []Promise
-	// Memory, CPU, Processes and Disk are the mechanisms that enforce the limits, or "not
-	// enforced: …" with the reason.
+	// Memory, CPU, Processes and Disk are the mechanisms that enforce the limits of sandboxes. The
+	// text is "not enforced: …" with the reason if nothing enforces a limit.
 	Memory, CPU, Processes, Disk string
 	// Egress describes the access of programs to the network: "transparent", or the reason why
 	// only programs that use a proxy have access.
 	Egress string
-	// Pause is the mechanism that stops the processes of a sandbox paused with its memory. It
-	// also reports whether files and memory of a paused sandbox outlast the cloud, which needs
-	// [WithStateDir].
+	// Pause is the mechanism that stops the processes of a sandbox that is paused with its memory. The
+	// text also reports whether the files and the memory of a paused sandbox outlast the cloud. They
+	// can only outlast it with [WithStateDir].
 	Pause string
-	// StateNotes lists risks and damage of the directory of [WithStateDir]. They are also in
+	// StateNotes lists risks for the directory of [WithStateDir], and damage to it. They are also in
 	// Notes.
 	StateNotes []string
 	Notes      []string // missing or weak features of the machine, with remedies
@@ -78,10 +78,10 @@ type Promise struct {
 	Missing string // reason why the engine lacks the feature; empty if it has the feature
 }
 
-// Start starts a cloud, which takes tens of milliseconds. ctx limits only the start. Errors
-// include [ErrUnsupported] and [ErrNoIsolation]. Start logs a warning with a remedy, and
-// succeeds, if sandboxes do not use the Python of [Setup], or if the machine's best isolation
-// is less than [Full]. Without any Python, running code returns an error with the reason.
+// Start starts a cloud, which takes tens of milliseconds. ctx limits only the start. Errors include
+// [ErrUnsupported] and [ErrNoIsolation]. If sandboxes do not use the Python of [Setup], or if the
+// machine's best isolation is less than [Full], Start succeeds and logs a warning with a remedy.
+// Without any Python, running code returns an error with the reason.
 func Start(ctx context.Context, opts ...Option) (*Cloud, error) {
 	s := settings{warm: DefaultWarm}
 	for i, o := range opts {
@@ -149,10 +149,10 @@ func (e closedError) Is(target error) bool { return target == ErrClosed || targe
 // cloud. They include the API key. SDKs prefer E2B_API_URL, E2B_SANDBOX_URL and
 // E2B_VOLUME_API_URL, which contain the cloud's port without TLS.
 //
-// For https, leave these three out. E2B_API_KEY and E2B_DOMAIN then suffice, together with
-// SSL_CERT_FILE, REQUESTS_CA_BUNDLE and NODE_EXTRA_CA_CERTS. Their files contain the cloud's
-// certificates and those that this process already trusts. Close removes the files, unless
-// [WithAuthority] is set.
+// For https, omit these three variables. E2B_API_KEY and E2B_DOMAIN then suffice, together with
+// SSL_CERT_FILE, REQUESTS_CA_BUNDLE and NODE_EXTRA_CA_CERTS. The last three name files that contain
+// the cloud's certificates and the certificates that this process already trusts. Close removes the
+// files, unless [WithAuthority] is set.
 func (c *Cloud) Env() []string {
 	return append([]string{
 		api.EnvAPIKey + "=" + c.service.Key(),
@@ -175,22 +175,22 @@ func (c *Cloud) APIKey() api.Key { return api.Key(c.service.Key()) }
 // Isolation returns the isolation of sandboxes on this machine.
 func (c *Cloud) Isolation() Isolation { return c.service.report().Isolation }
 
-// Report describes the features of this machine, and those that it lacks.
+// Report describes the features that this machine has, and the features that it lacks.
 func (c *Cloud) Report() Report { return c.service.report() }
 
 // EngineReport is like [Cloud.Report], but for any engine. For the cloud's default engine,
-// Report contains more. EngineReport opens the engine if necessary. The error names the
-// features of this machine that the engine needs and the machine lacks. The call takes at most
-// half a minute.
+// [Cloud.Report] returns more information. EngineReport opens the engine if necessary. The error
+// names the features that the engine needs and this machine lacks. The call takes at most half a
+// minute.
 func (c *Cloud) EngineReport(e Engine) (Report, error) { return c.service.engineReport(e) }
 
-// Advance moves the clock of lifetimes forward, for tests. When it returns, sandboxes whose
-// lifetime is then over have ended.
+// Advance moves the clock of lifetimes forward, for tests. When Advance returns, all sandboxes
+// whose lifetime is over by the new time have ended.
 func (c *Cloud) Advance(d time.Duration) { c.service.Advance(d) }
 
-// Done returns a channel that is closed when the cloud can no longer start sandboxes: the
-// process that supervises them was killed three times within a minute, or could not be started
-// again. After a single death of that process, only the running sandboxes end, and creations
+// Done returns a channel that is closed when the cloud can no longer start sandboxes: the process
+// that supervises them was killed three times within a minute, or could not be started again. After
+// a single death of that process, only the running sandboxes end, and calls that create a sandbox
 // wait for the next process. The cloud must still be closed.
 func (c *Cloud) Done() <-chan struct{} { return c.service.Done() }
 
@@ -198,10 +198,10 @@ func (c *Cloud) Done() <-chan struct{} { return c.service.Done() }
 // channel of Done is closed.
 func (c *Cloud) Err() error { return c.service.Err() }
 
-// Close ends all sandboxes and the cloud. If it returns nil, nothing of the cloud remains. An
-// error names remains that could not be ended or removed, such as processes of sandboxes with
-// neither namespaces nor control groups. Later calls of clients and sandboxes with
-// [Cloud.Option] return [ErrClosed]. Close may be called more than once and on nil.
+// Close ends all sandboxes and the cloud. If it returns nil, nothing of the cloud remains. An error
+// names everything that could not be ended or removed, such as processes of sandboxes that have
+// neither namespaces nor control groups. Later calls of clients and sandboxes with [Cloud.Option]
+// return [ErrClosed]. Close may be called more than once and on nil.
 func (c *Cloud) Close() error {
 	if c == nil {
 		return nil

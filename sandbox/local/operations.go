@@ -1,7 +1,8 @@
 package local
 
-// Operation is the purpose of a request to the cloud's API, in all versions of its path. A
-// request into a sandbox, about its files, commands or code, has no operation.
+// Operation is the name of the purpose of a request to the cloud's API. Requests with different
+// versions of a path have the same operation. A request to a sandbox about its files, commands or
+// code has no operation.
 type Operation string
 
 // These are the operations on sandboxes.

@@ -22,7 +22,7 @@ const (
 	None       Isolation = "none"       // plain processes: only for trusted code
 )
 
-// Engine is the name of an engine, which runs sandboxes.
+// Engine is the name of an engine. An engine runs sandboxes.
 type Engine = api.Engine
 
 // These are the engines. [Report].Promises lists the features that an engine has and lacks.
@@ -41,14 +41,15 @@ var (
 	// of macOS and Windows it means that no Docker or Podman answers. The text of the error
 	// contains the attempts and a remedy.
 	ErrNoIsolation = errors.New("no isolation")
-	// ErrClosed is returned by calls of clients and sandboxes after [Cloud.Close]. An error of
-	// a call of a sandbox then also matches [sandbox.ErrGone].
+	// ErrClosed is returned by calls of clients and sandboxes after [Cloud.Close]. If the call is one
+	// of a sandbox, the error then also matches [sandbox.ErrGone].
 	ErrClosed = errors.New("the local cloud is closed")
 	// ErrUnsupported means that this operating system does not have the engine.
 	ErrUnsupported = errors.New("it runs on Linux only, with 64 bits: use the engine docker here, or a remote service through E2B_API_KEY and E2B_API_URL or E2B_DOMAIN")
 )
 
-// onLinux returns an error if an engine needs Linux and system, a GOOS, is another one.
+// onLinux returns an error if the engine e needs Linux and system, a value of GOOS, is another
+// operating system.
 func onLinux(e Engine, system string) error {
 	if system == "linux" {
 		return nil
@@ -85,37 +86,37 @@ type settings struct {
 	logger       *slog.Logger
 }
 
-// WithEngine sets the engine of sandboxes whose template names none: base, code-interpreter-v1
-// and templates that are built from them. The default is [DefaultEngine]. Templates of other
-// engines, such as base-docker, are also available; their engine is opened with the first
-// sandbox. A template keeps the engine of its build, and so do snapshots and paused sandboxes.
+// WithEngine sets the engine of sandboxes whose template names no engine: base, code-interpreter-v1
+// and templates that are built from these two. The default is [DefaultEngine]. Templates of other
+// engines, such as base-docker, are also available; such an engine is opened when its first sandbox
+// is created. A template keeps the engine of its build, and so do snapshots and paused sandboxes.
 func WithEngine(e Engine) Option { return func(s *settings) { s.engine = e } }
 
-// WithIsolation sets the isolation of [EngineRoom]. The default is [Auto]. With [Restricted],
-// Start succeeds even if sandboxes have this program's user id and the kernel does not prevent
-// them from killing its processes; [Report].Notes then contains a warning. Nothing replaces an
-// isolation other than Auto: if the machine does not support it, the error is [ErrNoIsolation].
+// WithIsolation sets the isolation of [EngineRoom]. The default is [Auto]. With [Restricted], Start
+// succeeds even if sandboxes have this program's user id and the kernel does not prevent them from
+// killing its processes; [Report].Notes then contains a warning. If i is not Auto and the machine
+// does not support it, no other isolation replaces it, and the error is [ErrNoIsolation].
 func WithIsolation(i Isolation) Option { return func(s *settings) { s.isolation = i } }
 
-// WithBinary sets the program, such as e2bctl, that runs as the processes of the cloud and as
-// the daemon (envd) of every sandbox. The default is this program. Both must have the same
-// version.
+// WithBinary sets the program, such as e2bctl, that runs as the processes of the cloud and as the
+// daemon (envd) of every sandbox. The default is this program. This program and the set program
+// must have the same version.
 func WithBinary(path string) Option { return func(s *settings) { s.binary = path } }
 
-// WithAddress sets the host:port to listen on, which must be a loopback address. The default is
-// a free port of 127.0.0.1. For 127.0.0.1 or ::1, the cloud also listens on the same port of
-// the other address, because localhost may mean either.
+// WithAddress sets the address to listen on, as host:port. The host must be a loopback address. The
+// default is a free port of 127.0.0.1. For 127.0.0.1 or ::1, the cloud also listens on the same
+// port of the other of these two addresses, because localhost may mean either.
 func WithAddress(address string) Option { return func(s *settings) { s.address = address } }
 
-// WithDomain sets the domain, without a port. The API is then api.NAME, and port P of sandbox I
-// is P-I.NAME. Both names must resolve to this machine's loopback: your own domain needs a
-// wildcard (*.NAME) in DNS. The default is localhost.
+// WithDomain sets the domain, without a port. The host name of the API is then api.NAME, and that
+// of port P of sandbox I is P-I.NAME. These names must resolve to a loopback address of this
+// machine: your own domain needs a wildcard (*.NAME) in DNS. The default is localhost.
 func WithDomain(name string) Option { return func(s *settings) { s.domain = name } }
 
 // WithAuthority sets the directory in which the cloud stores its certificate authority and the
-// files of [Cloud.Env]. Programs that trust the authority then still trust it after a restart.
-// Only this user may have write access, because the directory contains a private key. By
-// default each cloud has its own authority, whose files Close removes.
+// files of [Cloud.Env]. Programs that trust the authority then still trust it after a restart. Only
+// this user may have write access, because the directory contains a private key. By default each
+// cloud has its own authority, and Close removes its files.
 func WithAuthority(dir string) Option { return func(s *settings) { s.authority = dir } }
 
 // WithStateDir sets the directory for state that outlives the cloud: paused sandboxes with
@@ -125,8 +126,8 @@ func WithAuthority(dir string) Option { return func(s *settings) { s.authority =
 // [Cloud.Close].
 func WithStateDir(dir string) Option { return func(s *settings) { s.state = dir } }
 
-// WithAPIKey sets the API key of the cloud. The default is a new key for each cloud or
-// [WithStateDir], and is the better choice: see [Cloud.APIKey].
+// WithAPIKey sets the API key of the cloud. The default is a new key for each cloud, or for each
+// directory of [WithStateDir]. The default is the better choice: see [Cloud.APIKey].
 func WithAPIKey(key api.Key) Option { return func(s *settings) { s.key = key } }
 
 // WithMaxSandboxes limits the number of sandboxes that exist at the same time; 0 means the
@@ -140,21 +141,21 @@ const (
 	MaxWarm     = 64
 )
 
-// WithWarm sets the number of sandboxes that are kept ready. The default is [DefaultWarm].
-// [Start] returns an error for a negative number and for more than [MaxWarm]. 0 keeps none; the
-// first run of code is then slower, because the cloud loads its fast start of code only at that
-// time.
+// WithWarm sets the number of sandboxes that are kept ready. The default is [DefaultWarm]. [Start]
+// returns an error for a negative number and for more than [MaxWarm]. With 0 no sandbox is kept
+// ready. The first run of code is then slower, because only then does the cloud load the mechanism
+// that starts code fast.
 //
-// With a ready sandbox, [sandbox.Client.Create] takes a few milliseconds. The sandbox has
-// already forked the Python process of its first code. That process exists from the beginning,
-// and ends after a minute if no code is run. Each ready sandbox takes about 3 MB, and 6 MB for
-// that process. After each creation the cloud makes the next one in the background. A larger
-// number helps if sandboxes are created in quick succession or several at once.
+// With a ready sandbox, [sandbox.Client.Create] takes a few milliseconds. The sandbox has already
+// forked the Python process that runs its first code. That process exists from the beginning, and
+// ends after a minute if no code is run. Each ready sandbox takes about 3 MB, and its Python
+// process another 6 MB. After each creation the cloud prepares the next sandbox in the background.
+// A larger number helps if sandboxes are created in quick succession or several at once.
 func WithWarm(n int) Option { return func(s *settings) { s.warm = n } }
 
 // Resources contains the limits of one sandbox. A zero field means its default.
 type Resources struct {
-	// MemoryBytes limits the memory, including files in memory. The default is 2 GiB.
+	// MemoryBytes limits the memory, including files that are stored in memory. The default is 2 GiB.
 	MemoryBytes int64
 	// CPUs limits the processors that the sandbox can use; 0.5 means half of one. The default
 	// is 2. A sandbox never has more processors than the machine.
@@ -170,28 +171,29 @@ type Resources struct {
 // enforces.
 func WithResources(r Resources) Option { return func(s *settings) { s.limits = engine.Limits(r) } }
 
-// WithMaxVolumeBytes limits the size of each new volume. It needs root, loop devices and
-// mkfs.ext4, because each volume is then a file system of its own, of at least 16 MiB. [Start]
-// returns an error if that does not work. A volume keeps its size forever. The default, 0,
-// means no limit: the files of volumes can then fill the disk.
+// WithMaxVolumeBytes limits the size of each new volume. It needs root, loop devices and mkfs.ext4,
+// because each volume is then a separate file system. A volume has at least 16 MiB. [Start] returns
+// an error if that does not work. A volume keeps its size forever. The default, 0, means no limit:
+// the files of volumes can then fill the disk.
 func WithMaxVolumeBytes(n int64) Option { return func(s *settings) { s.volumeSize = n } }
 
-// WithMount shows a directory of this machine in every sandbox of the cloud, read-only unless
-// m.Writable. Builds of templates do not see it. [Start] opens the directory once, so later
-// changes of its name have no effect. In the sandbox, files of the directory's owner belong to
-// user, and all other files to nobody. A writable directory must not belong to root if
-// sandboxes have their own user ids. The cloud refuses sandboxes that cannot have the
-// directory: see [Report].Promises. The option may be given several times.
+// WithMount mounts a directory of this machine in every sandbox of the cloud. The mount is
+// read-only if m.Writable is not set. Builds of templates do not see it. [Start] opens the
+// directory once, so later changes of its name have no effect. In the sandbox, the files of the
+// directory's owner belong to the account user, and all other files belong to nobody. A writable
+// directory must not belong to root if sandboxes have their own user ids. The cloud refuses to
+// create sandboxes in which it cannot mount the directory: see [Report].Promises. The option may be
+// given several times.
 //
-// Code in a sandbox can read all files there that the owner can read, and connect to sockets
-// there.
+// Code in a sandbox can read all files in the directory that the owner can read, and can connect to
+// sockets in the directory.
 func WithMount(m sandbox.Mount) Option {
 	return func(s *settings) { s.mounts = append(s.mounts, m) }
 }
 
-// WithAllowedMounts permits clients to show these directories of this machine, and all
-// directories below them, in a sandbox with [sandbox.WithMount], read-only. Links that lead out
-// of them are not followed. By default no directory is permitted. The option may be given
+// WithAllowedMounts permits clients to mount these directories of this machine, and all directories
+// below them, in a sandbox with [sandbox.WithMount], read-only. Links that lead out of these
+// directories are not followed. By default no directory is permitted. The option may be given
 // several times.
 func WithAllowedMounts(dirs ...string) Option {
 	return func(s *settings) { s.allowed = append(s.allowed, dirs...) }
@@ -203,34 +205,33 @@ func WithWritableMounts(dirs ...string) Option {
 }
 
 // WithoutPrivateNetworks denies private addresses, such as a company's package mirror, to all
-// sandboxes. By default sandboxes with internet access reach them.
-// [sandbox.Network].DenyPrivate denies them to a single sandbox. This machine's own addresses
-// are never reachable.
+// sandboxes. By default sandboxes with internet access reach private addresses.
+// [sandbox.Network].DenyPrivate denies private addresses to a single sandbox. This machine's own
+// addresses are never reachable.
 func WithoutPrivateNetworks() Option { return func(s *settings) { s.denyPrivate = true } }
 
 // WithProxyNames passes host names from sandboxes unchanged to the HTTP proxy of this machine's
-// environment (HTTPS_PROXY), for proxies that filter by name. By default the cloud resolves a
-// name, checks its addresses and sends one of these to the proxy. By default it also refuses a
-// name that it cannot resolve in two cases: if a network is denied ([WithoutPrivateNetworks],
-// the rules of the sandbox), and if the proxy runs on this machine.
+// environment (HTTPS_PROXY), for proxies that filter by name. By default the cloud resolves a name,
+// checks its addresses and sends one of the addresses to the proxy. If the cloud cannot resolve a
+// name, it refuses the name by default in two cases: if a network is denied (by
+// [WithoutPrivateNetworks] or the rules of the sandbox), and if the proxy runs on this machine.
 //
-// With this option the proxy resolves the names. The cloud checks addresses only of names that
-// it can resolve. Sandboxes reach all other destinations that the proxy permits, including
-// private networks and services of the proxy's own machine. Without a proxy the option has no
-// effect.
+// With this option the proxy resolves the names. The cloud checks addresses only for names that it
+// can resolve. Sandboxes reach all other destinations that the proxy permits, including private
+// networks and services of the proxy's own machine. Without a proxy the option has no effect.
 func WithProxyNames() Option { return func(s *settings) { s.proxyNames = true } }
 
 // WithAsk sets a function that is called before a sandbox reaches a host that its network rules
-// allow without naming it. The rules of a sandbox that was created without rules allow every
-// host in this way. ask receives the id of the sandbox, the host's name or address, and the
-// port. It returns whether the sandbox may reach them. It is called from several goroutines.
+// allow without naming it. The rules of a sandbox that was created without rules allow every host
+// in this way. ask receives the id of the sandbox, the host's name or address, and the port. It
+// returns whether the sandbox may reach this host and port. It is called from several goroutines.
 //
-// An answer is valid for this host and port, and for the life of the sandbox. The host is denied
-// if there is no answer within 30 seconds, when ctx ends. Up to 32 questions about one sandbox
-// are open at the same time, and 1,000 in all. Further hosts are denied.
+// An answer is valid for this host and port, and for the life of the sandbox. After 30 seconds
+// without an answer, ctx ends and the host is denied. At most 32 questions about one sandbox, and
+// 1,000 in all, can be open at the same time. Further hosts are denied.
 //
-// Names are looked up only after ask has permitted them. Until then, a name resolves to an
-// address of 198.18.0.0/15 inside, which stands for the name.
+// Names are looked up only after ask has permitted them. Until then, inside the sandbox a name
+// resolves to an address of 198.18.0.0/15 that represents the name.
 //
 // ask is not called for sandboxes that deny [sandbox.AllTraffic], that were created without
 // internet access, or that have their own [sandbox.WithAsk].

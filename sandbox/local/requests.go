@@ -18,7 +18,7 @@ type Request struct {
 	Time time.Time
 	// Method is the HTTP method, or [MethodEgress].
 	Method string
-	// Path is the path without the query, which may contain a signature. For a denied
+	// Path is the path without the query, because the query may contain a signature. For a denied
 	// connection it is the host.
 	Path string
 	// Status is the status of the answer.
@@ -35,26 +35,27 @@ type Request struct {
 	Ignored []string
 }
 
-// Fault is an answer that replaces the real answer to a request. It applies to requests that
-// match all set fields among Operation, Method and Path.
+// Fault is an answer that replaces the real answer to a request. Operation, Method and Path select
+// the requests: the fault applies to a request that matches all of these three fields that are set.
 type Fault struct {
-	// Operation is the operation of the request. Empty means any request, including requests
-	// into sandboxes.
+	// Operation is the operation of the request. Empty means any request, including requests to
+	// sandboxes.
 	Operation Operation
 	// Method is the method of the request; empty means any.
 	Method string
-	// Path is a pattern for the path, as in path.Match; empty means any. Use it for requests
-	// into sandboxes: "/execute" runs code, "/files" reads and writes files.
+	// Path is a pattern for the path, in the syntax of path.Match; empty means any path. Use Path to
+	// select requests to sandboxes: "/execute" runs code, "/files" reads and writes files.
 	Path string
 	// Status is the status of the answer, 200 to 599; 0 cuts the connection without an
 	// answer.
 	Status int
 	// Message is the error message of the answer.
 	Message string
-	// Header is added to the answer. Its Content-Type replaces the default, that of JSON.
+	// Header is added to the answer. A Content-Type in it replaces the default Content-Type, which is
+	// that of JSON.
 	Header http.Header
-	// Times is the number of requests that receive the answer; 0 means one, and a negative
-	// number all.
+	// Times is the number of requests that receive the answer; 0 means one, and a negative number
+	// means all requests.
 	Times int
 }
 
@@ -69,14 +70,15 @@ func (c *Cloud) Requests() []Request {
 	return requests
 }
 
-// Inject makes a later request fail, for tests. If several faults match a request, the one
-// injected first applies; faults without an Operation apply before the others. It returns an
-// error if f is invalid: an unknown Operation, an invalid pattern, an invalid Status, or a
-// Header that HTTP does not allow.
+// Inject makes a later request fail, for tests. If several faults match a request, the fault that
+// was injected first applies. But faults without an Operation apply before faults with an
+// Operation. Inject returns an error if f is invalid: an unknown Operation, an invalid pattern, an
+// invalid Status, or a Header that HTTP does not allow.
 func (c *Cloud) Inject(f Fault) error { return c.service.Inject(f.internal()) }
 
-// UnmetFaults returns the faults that no request has met, in the order of their injection. A
-// test with such faults has not tested those failures. Package sandboxtest makes it fail.
+// UnmetFaults returns the faults that no request has met, in the order of their injection. A test
+// that ends with such faults has not tested their failures, and package sandboxtest makes the test
+// fail.
 func (c *Cloud) UnmetFaults() []Fault {
 	var faults []Fault
 	for _, f := range c.service.UnmetFaults() {

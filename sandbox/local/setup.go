@@ -27,20 +27,20 @@ type Python struct {
 	Note    string // missing features and their remedies; empty if there are none
 }
 
-// Setup prepares the Python of this machine's sandboxes. Call it once per machine, before
-// [Start]. Without it sandboxes run a python3 of this machine, with its packages. The first
-// call downloads packages; later calls return at once. Setup writes its progress to progress,
+// Setup prepares the Python of this machine's sandboxes. Call it once per machine, before [Start].
+// Without Setup, sandboxes run a python3 of this machine, with the packages of that Python. The
+// first call downloads packages; later calls return at once. Setup writes its progress to progress,
 // which may be nil.
 //
-// If the environment cannot be created, Setup returns an error with the reason. Clouds then
-// still start, with the Python that [FindPython] returns. Environments of other versions of
-// this module are removed if they have not been used for 30 days. An environment that other
-// users can write to is replaced, without running anything in it. If E2BCTL_PYTHON names a
-// Python, Setup only inspects that.
+// If the environment cannot be created, Setup returns an error with the reason. Clouds then still
+// start, with the Python that [FindPython] returns. Environments of other versions of this module
+// are removed if they have not been used for 30 days. An environment that other users can write to
+// is replaced, without running anything in it. If E2BCTL_PYTHON names a Python, Setup only inspects
+// that Python.
 //
-// Options select other packages than IPython, numpy, pandas, matplotlib, pillow and requests.
-// The selection is stored for this user: it applies to all programs and to later calls without
-// options, until a call with options replaces it.
+// Options select other packages than IPython, numpy, pandas, matplotlib, pillow and requests. The
+// selection is stored for this user. It applies to all programs of the user and to later calls
+// without options, until a call with options replaces the selection.
 func Setup(ctx context.Context, progress io.Writer, options ...SetupOption) (*Python, error) {
 	if len(options) == 0 {
 		return describe(pyenv.Ensure(ctx, progress))
@@ -58,17 +58,18 @@ func Setup(ctx context.Context, progress io.Writer, options ...SetupOption) (*Py
 // SetupOption selects the packages that [Setup] prepares.
 type SetupOption func(*pyenv.Packages)
 
-// WithFullPackages selects the packages of the service's template code-interpreter-v1: some
-// forty packages at its versions, and kernels of Bash, JavaScript and TypeScript. The versions
-// are the service's for Python 3.11 to 3.13, and the nearest for others. The download has about
-// 450 MB. false selects the short list again.
+// WithFullPackages selects the packages of the service's template code-interpreter-v1: about forty
+// packages in the versions of the template, and kernels for Bash, JavaScript and TypeScript. Python
+// 3.11 to 3.13 receive exactly the service's versions, and other versions of Python the nearest
+// ones. The download has about 450 MB. If full is false, the option selects the short list again.
 func WithFullPackages(full bool) SetupOption {
 	return func(p *pyenv.Packages) { p.Full = full }
 }
 
-// WithPackageFile also installs the packages of a requirements file. pip runs on this machine,
-// as this user, and builds packages without a wheel. If the file and the list differ in a
-// version, the file's version is installed. Changes of the file apply at the next Setup.
+// WithPackageFile also installs the packages of a requirements file. pip runs on this machine, as
+// this user, and builds packages without a wheel. If the file and the list of [Setup] contain
+// different versions of a package, the file's version is installed. Changes of the file apply at
+// the next Setup.
 func WithPackageFile(name string) SetupOption {
 	return func(p *pyenv.Packages) { p.File = name }
 }

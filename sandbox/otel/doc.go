@@ -7,9 +7,10 @@
 //	run, err := agent.Begin(ctx, sb, &agent.Params{Trace: otel.AgentTrace(provider, nil)})
 //
 // The context of the span is passed on as traceparent and tracestate of the W3C: in a header of
-// each request to the service and into a sandbox, and as TRACEPARENT and TRACESTATE in the
-// environment of commands and of Python code, so that these can continue the trace. Baggage is
-// not passed on. This makes a command no slower, and a call of RunCode a millisecond slower.
+// each request to the service and to a sandbox, and as TRACEPARENT and TRACESTATE in the
+// environment of commands and of Python code, so that commands and code can continue the trace.
+// Baggage is not passed on. Passing on the context does not make a command slower, and makes a call
+// of RunCode a millisecond slower.
 //
 // Spans do not contain the text of commands, code and arguments, or the message of an
 // exception, because these may contain secrets. [Params].Content adds them.

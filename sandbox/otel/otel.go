@@ -15,16 +15,15 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// Params configures the content of spans. The zero value leaves out everything that may be
-// secret.
+// Params configures the content of spans. The zero value excludes everything that may be secret.
 type Params struct {
 	// Content adds the text of commands, code and arguments of tools, and the messages of
 	// exceptions and of tools' errors. Each is limited to 4 KiB.
 	Content bool
 }
 
-// WithTracing returns a client option that reports the client's calls as spans of p. It is a
-// [sandbox.WithTrace], so a client can have only one of them.
+// WithTracing returns a client option that reports the client's calls as spans of p. The option is
+// a [sandbox.WithTrace], so a client can have only one WithTracing or WithTrace.
 func WithTracing(p trace.TracerProvider, params *Params) sandbox.ClientOption {
 	t := newTracer(p, params)
 	return sandbox.WithTrace(sandbox.Trace{
@@ -37,8 +36,8 @@ func WithTracing(p trace.TracerProvider, params *Params) sandbox.ClientOption {
 	})
 }
 
-// AgentTrace returns hooks that report the steps and tool calls of a run as spans of p.
-// Spans that a tool starts in its context belong to the span of the call.
+// AgentTrace returns hooks that report the steps and tool calls of a run as spans of p. Spans that
+// a tool starts with its context are children of the span of the tool call.
 func AgentTrace(p trace.TracerProvider, params *Params) *agent.Trace {
 	t := newTracer(p, params)
 	return &agent.Trace{Step: t.step, Tool: t.tool}
@@ -178,8 +177,8 @@ func (t tracer) tool(ctx context.Context, call agent.ToolCall) (context.Context,
 	}
 }
 
-// end ends a span with the error of its call. It leaves out the messages of code and
-// commands, which may be secret.
+// end ends a span with the error of its call. It excludes the error messages of code and commands,
+// because these may be secret.
 func end(span trace.Span, err error) {
 	var description string
 	raised, isRaised := errors.AsType[*sandbox.ExecutionError](err)

@@ -7,8 +7,8 @@
 //		}
 //	}
 //
-// The Python of the sandboxes is prepared once per machine. Otherwise New logs the missing
-// parts to the test:
+// Prepare the Python of the sandboxes once per machine, as in this example. If it is not prepared,
+// New logs the missing parts to the test:
 //
 //	func TestMain(m *testing.M) {
 //		if _, err := local.Setup(context.Background(), os.Stderr); err != nil {

@@ -11,15 +11,14 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// Cloud is a local cloud that lives as long as its test. Create creates sandboxes in it. Option
-// and Env are for programs that create their own sandboxes. For tests of failures, Advance
-// moves the clock of lifetimes, Inject makes requests fail, and Requests returns the requests
-// that were sent.
+// Cloud is a local cloud that runs until its test ends. Create creates sandboxes in it. Option and
+// Env are for programs that create their own sandboxes. For tests of failures, Advance moves the
+// clock of lifetimes, Inject makes requests fail, and Requests returns the requests that were sent.
 type Cloud struct{ *local.Cloud }
 
 // New starts a cloud that logs to t. The cloud and its sandboxes are closed when t ends. If the
-// machine cannot run a cloud, New skips the test. If the variable CI is "true", New fails the
-// test instead, because nobody reads the skips there.
+// machine cannot run a cloud, New skips the test. If the variable CI is "true", New fails the test
+// instead, because nobody reads the skips of a CI run.
 func New(t testing.TB, opts ...local.Option) *Cloud {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -51,10 +50,9 @@ func (c *Cloud) Inject(t testing.TB, f local.Fault) {
 	}
 }
 
-// Create creates a sandbox that is closed when t ends, before the cloud is closed. It
-// fails t at once if it cannot create the sandbox; an error of closing fails t at its
-// end. opts are applied after those of the cloud. Like t.Fatal, Create must be called
-// from the goroutine of t.
+// Create creates a sandbox that is closed when t ends, before the cloud is closed. It fails t at
+// once if it cannot create the sandbox; an error of closing fails t at its end. opts are applied
+// after the options of the cloud. Like t.Fatal, Create must be called from the goroutine of t.
 func (c *Cloud) Create(t testing.TB, opts ...sandbox.CreateOption) *sandbox.Sandbox {
 	t.Helper()
 	sb, err := sandbox.Create(t.Context(), append([]sandbox.CreateOption{c.Option()}, opts...)...)
@@ -93,8 +91,8 @@ func Eval(t testing.TB, sb *sandbox.Sandbox, code string) string {
 	return execution.Text()
 }
 
-// RunCode runs Python code that may raise an exception, which is then in the Error of the
-// execution. It fails t at once if the code does not run to its end or to an exception. Like
+// RunCode runs Python code that may raise an exception. The field Error of the execution contains
+// the exception. RunCode fails t at once if the code does not run to its end or to an exception. Like
 // t.Fatal, RunCode must be called from the goroutine of t.
 func RunCode(t testing.TB, sb *sandbox.Sandbox, code string, params *sandbox.RunCodeParams) *sandbox.Execution {
 	t.Helper()

@@ -25,7 +25,8 @@ const (
 	unixSticky  = 0o1000
 )
 
-// special maps mode bits of [fs.FileMode] to those of Unix, for the bits whose positions differ.
+// special maps mode bits of [fs.FileMode] to the corresponding bits of Unix. It contains the bits
+// whose positions differ.
 var special = map[fs.FileMode]uint32{fs.ModeSetuid: unixSetuid, fs.ModeSetgid: unixSetgid, fs.ModeSticky: unixSticky}
 
 // unixMode converts a mode to the bits of Unix.
@@ -83,10 +84,10 @@ func (s *source) resolve(files []file, follow bool) ([]file, error) {
 	return resolved, nil
 }
 
-// digest returns the hash that identifies the files of a step. It covers the text of the step,
-// and the name, mode, size and content of each file. E2B's newest builders compute the same
-// hash, so each of them finds the uploads of the others. Older builders also include the size
-// of directories.
+// digest returns the hash that identifies the files of a step. It covers the text of the step, and
+// the name, mode, size and content of each file. E2B's newest builders compute the same hash, so
+// each builder finds the files that another builder has uploaded. Older builders also include the
+// size of directories in the hash.
 func (s *source) digest(ctx context.Context, step step, files []file) (string, error) {
 	sum := sha256.New()
 	_, _ = io.WriteString(sum, "COPY "+step.Args[0]+" "+step.Args[1])

@@ -30,23 +30,23 @@ type BuildParams struct {
 	// MinFreeDiskBytes is the least free disk space of a sandbox after the build; nil means
 	// the service's default.
 	MinFreeDiskBytes *int64
-	// Engine is the engine of a local cloud that runs the build and the template's sandboxes:
-	// "room", "docker" or "gvisor". The template keeps it. Empty means the engine of the
-	// template that the build begins with; without such a template it means the cloud's default
-	// engine. With another service, setting Engine returns [errors.ErrUnsupported].
+	// Engine is the engine of a local cloud that runs the build and the template's sandboxes: "room",
+	// "docker" or "gvisor". The template keeps this engine. Empty means the engine of the template
+	// that the build begins with. If the build does not begin with a template, it means the cloud's
+	// default engine. With another service, setting Engine returns [errors.ErrUnsupported].
 	Engine api.Engine
 	// NoCache runs all steps even if their results are cached.
 	NoCache bool
 	// Dir is the source directory of [Definition.Copy]; empty means the working directory.
 	Dir string
-	// IgnoreFile is the file to read instead of .dockerignore in Dir. Empty means
-	// .dockerignore, if it exists.
+	// IgnoreFile is the file to read instead of the file .dockerignore in Dir. Empty means that
+	// .dockerignore is read if it exists.
 	IgnoreFile string
-	// Ignore lists patterns of files not to copy, in the syntax of .dockerignore. They apply
-	// after the patterns of the file.
+	// Ignore lists patterns of files not to copy, in the syntax of .dockerignore. They apply after the
+	// patterns of the ignore file.
 	Ignore []string
 	// Log receives the uploads and then the log of the build as it arrives, without the control
-	// sequences of terminals. It is called by one goroutine at a time. May be nil.
+	// sequences of terminals. It is called by one goroutine at a time. Log may be nil.
 	Log func(api.BuildLogEntry)
 }
 
@@ -58,21 +58,22 @@ type Built struct {
 	Name string
 	// Names are the template's names with the team in front.
 	Names []string
-	// Tags name the build once it is ready.
+	// Tags are the tags that refer to the build as soon as it is ready.
 	Tags []string
 
 	steps  []step
 	stages []stage
 }
 
-// Build builds a template and waits until it is ready. It uploads the files to copy, unless the
-// service has them.
+// Build builds a template and waits until it is ready. It uploads the files to copy that the
+// service does not have.
 //
 // The name is "name" or "name:tag"; an existing template gets a new build. If a step fails, the
-// error is a [*BuildError]. Services cannot stop a build: if ctx ends while it runs, Build
-// returns the build and an error, the build continues, and [Wait] can wait for it. Build also
-// returns both if the request that starts the build gets no answer, since the build may run. Any
-// other error comes from [api.TemplateService] or from reading the files, and nothing was started.
+// error is a [*BuildError]. Services cannot stop a build: if ctx ends while it runs, the build
+// continues. Build then returns both the build and an error, and [Wait] can wait for the build.
+// Build also returns both if the request that starts the build gets no answer, because the build
+// may run. Any other error comes from [api.TemplateService] or from reading the files; no build was
+// started then.
 func Build(ctx context.Context, templates *api.TemplateService, name string, d Definition, p *BuildParams) (*Built, error) {
 	built, err := Start(ctx, templates, name, d, p)
 	if err != nil {
@@ -159,7 +160,7 @@ func start(ctx context.Context, templates *api.TemplateService, name string, d D
 	return built, nil
 }
 
-// wire converts steps to the form of the API.
+// wire converts steps to the types of package api.
 func wire(steps []step) []api.BuildStep {
 	sent := make([]api.BuildStep, len(steps))
 	for i, s := range steps {
@@ -168,7 +169,8 @@ func wire(steps []step) []api.BuildStep {
 	return sent
 }
 
-// sayTo returns a function that writes a line of this package into a log, from any goroutine.
+// sayTo returns a function with which this package adds a line to the log of a build. Any goroutine
+// may call the function.
 func sayTo(log func(api.BuildLogEntry)) func(api.BuildLogLevel, string) {
 	var mu sync.Mutex
 	return func(level api.BuildLogLevel, message string) {

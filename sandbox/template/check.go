@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Check returns the errors and notices that [Build] would report for a definition, without a
-// service. It reads the files to copy. The notices name instructions that are left out because
-// the result is the same. The error contains all mistakes of a Dockerfile, with their lines, or
+// Check returns the errors and notices that [Build] would report for a definition. It needs no
+// service. It reads the files to copy. The notices name instructions that are omitted because they
+// do not change the result. The error contains all mistakes of a Dockerfile, with their lines, or
 // else the first file that cannot be copied. Check does not check images, or whether commands
 // succeed.
 func Check(ctx context.Context, d Definition, p *BuildParams) (notices []string, err error) {

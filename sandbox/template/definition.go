@@ -15,8 +15,8 @@ import (
 // baseImage is the default base image of E2B's builders.
 const baseImage = "e2bdev/base"
 
-// Definition describes the content of a template. The zero value is [FromBase]. It is
-// immutable: its methods return a new one.
+// Definition describes the content of a template. The zero value is [FromBase]. A Definition is
+// immutable: its methods return a new Definition.
 type Definition struct {
 	image, template string // at most one is set; none means baseImage
 	registry        *api.ImageRegistry
@@ -30,14 +30,14 @@ type Definition struct {
 	err             error // the first error of a method
 }
 
-// step is a step of a build, with data for the upload of its files.
+// step is a step of a build, with the data that is needed to upload its files.
 type step struct {
 	api.BuildStep
-	copy   *CopyParams // set for a COPY of files of this machine
+	copy   *CopyParams // set if the step copies files of this machine
 	unpack bool        // unpack the copied archives
 	owned  bool        // the Dockerfile names an owner
 
-	copyLine *copyLine // the line of the Dockerfile; nil: the step does not come from one
+	copyLine *copyLine // the line of the Dockerfile that this step comes from; nil: it comes from no Dockerfile
 }
 
 // stage is a stage that steps copy from.
@@ -49,9 +49,9 @@ type stage struct {
 // FromBase begins with the service's default image, e2bdev/base.
 func FromBase() Definition { return Definition{} }
 
-// FromTemplate begins with a template, by its id or name. The new template has its files,
-// variables, user and directory. It also has its start and ready commands, unless
-// [Definition.Start] or [Definition.Ready] set others.
+// FromTemplate begins with a template, by its id or name. The new template has the files,
+// variables, user and directory of that template. It also has the start command and the ready
+// command of that template, if [Definition.Start] or [Definition.Ready] set no others.
 func FromTemplate(name string) Definition {
 	d := Definition{template: name}
 	if name == "" {
@@ -66,9 +66,9 @@ type ImageParams struct {
 	Registry *api.ImageRegistry
 }
 
-// FromImage begins with an image, such as "debian:stable". The template has the files and
-// variables of the image, and its user and directory if the image sets them. The image's own
-// command is not run: see [Definition.Start].
+// FromImage begins with an image, such as "debian:stable". The template has the files and variables
+// of the image. If the image sets a user or a directory, the template has these, too. The image's
+// own command is not run: see [Definition.Start].
 func FromImage(image string, p *ImageParams) Definition {
 	d := Definition{image: image}
 	if image == "" {
@@ -130,12 +130,11 @@ type CopyParams struct {
 
 // Copy copies files and directories of this machine. The source is a path or a pattern in
 // BuildParams.Dir, with "*", "?", "[a-z]" and "**". Files that match .dockerignore or
-// BuildParams.Ignore are left out. A relative target begins at the current directory.
+// BuildParams.Ignore are not copied. A relative target begins at the current directory.
 //
-// A file is copied to the target, or into it if the target ends in "/". The entries of a
-// directory are copied into the target. The matches of a pattern are also copied into the
-// target. They keep their paths below the directory that precedes the pattern's first special
-// character.
+// A file is copied to the target, or into it if the target ends in "/". The entries of a directory
+// are copied into the target. The matches of a pattern are also copied into the target. They keep their
+// paths relative to the directory that precedes the pattern's first special character.
 func (d Definition) Copy(source, target string, p *CopyParams) Definition {
 	params := CopyParams{}
 	if p != nil {
@@ -152,7 +151,7 @@ func (d Definition) Copy(source, target string, p *CopyParams) Definition {
 	return d.withStep(step{BuildStep: api.BuildStep{Type: "COPY", Args: args, Force: params.Upload}, copy: &params})
 }
 
-// octal returns a mode in the form of chmod.
+// octal returns a mode as an octal number, in the form that chmod accepts.
 func octal(mode fs.FileMode) string { return fmt.Sprintf("%04o", unixMode(mode)&0o7777) }
 
 // RunParams sets how to run a command. The zero value runs it as the current user.
@@ -161,8 +160,8 @@ type RunParams struct {
 	User string
 }
 
-// Run runs a command with a shell, in the current directory and with the variables so far. If
-// the command fails, the build fails.
+// Run runs a command with a shell, in the current directory and with the variables that earlier
+// steps set. If the command fails, the build fails.
 func (d Definition) Run(command string, p *RunParams) Definition {
 	if p == nil {
 		p = &RunParams{}
@@ -183,16 +182,16 @@ func (d Definition) run(user string, words ...string) Definition {
 }
 
 // Workdir sets the current directory for later steps and for all processes of the sandboxes. It
-// creates a missing directory. A relative path begins at the previous directory.
+// creates the directory if it is missing. A relative path begins at the previous directory.
 func (d Definition) Workdir(path string) Definition { return d.with("WORKDIR", path) }
 
-// User sets the current user for later steps and for all processes of the sandboxes. It creates
-// a missing account. Kernels run as root anyway, in the home of "user", as on the service.
-// Kernels run as this user only if a container or a sandbox has a single user.
+// User sets the current user for later steps and for all processes of the sandboxes. It creates the
+// account if it is missing. It does not apply to kernels: as on E2B's service, they run as root in
+// the home of "user". Kernels run as this user only if a container or a sandbox has a single user.
 func (d Definition) User(name string) Definition { return d.with("USER", name) }
 
-// Env sets environment variables for later steps and for all processes of the sandboxes.
-// "$NAME" in a value stands for the variable's previous value.
+// Env sets environment variables for later steps and for all processes of the sandboxes. "$NAME" in
+// a value is replaced by the previous value of that variable.
 func (d Definition) Env(variables map[string]string) Definition {
 	if len(variables) == 0 {
 		return d
@@ -206,7 +205,7 @@ func (d Definition) Env(variables map[string]string) Definition {
 
 // RemoveParams sets how to remove. The zero value removes one file as the current user.
 type RemoveParams struct {
-	// Recursive also removes directories. Force accepts a missing file.
+	// Recursive also removes directories. With Force, a missing file is no error.
 	Recursive, Force bool
 	// User is the user who removes the file; empty means the current user.
 	User string
@@ -247,8 +246,8 @@ func (d Definition) MakeDir(path string, p *MakeDirParams) Definition {
 	return d.run(q.User, "mkdir", "-p", flag(q.Mode != 0, "-m "+octal(q.Mode)), shell.Quote(path))
 }
 
-// SymlinkParams sets how to create a symlink. The zero value replaces nothing and creates it as
-// the current user.
+// SymlinkParams sets how to create a symlink. The zero value replaces no existing file and creates
+// the symlink as the current user.
 type SymlinkParams struct {
 	// Force replaces an existing file.
 	Force bool
@@ -303,7 +302,7 @@ func (d Definition) Bun(packages []string, p *NpmParams) Definition {
 
 // AptParams sets how to install system packages.
 type AptParams struct {
-	// NoRecommends leaves out recommended packages.
+	// NoRecommends does not install packages that are only recommended.
 	NoRecommends bool
 	// FixMissing continues without packages that cannot be fetched.
 	FixMissing bool
@@ -319,13 +318,13 @@ func (d Definition) Apt(packages []string, p *AptParams) Definition {
 	return d.run("root", append([]string{install, flag(q.NoRecommends, "--no-install-recommends"), flag(q.FixMissing, "--fix-missing")}, packages...)...)
 }
 
-// GitCloneParams sets how to clone a repository. The zero value clones all branches and
-// commits, as the current user, into a directory with the repository's name.
+// GitCloneParams sets how to clone a repository. The zero value clones all branches and commits, as
+// the current user, into a directory that has the repository's name.
 type GitCloneParams struct {
 	// Path is the directory to clone into; empty means the repository's name.
 	Path string
-	// Branch is the only branch to clone; empty means all branches, and checks out the default
-	// one.
+	// Branch is the only branch to clone; empty means that all branches are cloned and the default
+	// branch is checked out.
 	Branch string
 	// Depth is the number of commits to clone; 0 means all.
 	Depth int
@@ -333,8 +332,8 @@ type GitCloneParams struct {
 	User string
 }
 
-// GitClone clones a repository. url must not contain a password, because it is part of the text
-// of the step.
+// GitClone clones a repository. url must not contain a password, because the text of the step
+// contains url.
 func (d Definition) GitClone(url string, p *GitCloneParams) Definition {
 	q := cmp.Or(p, &GitCloneParams{})
 	branch := flag(q.Branch != "", "--branch "+shell.Quote(q.Branch)+" --single-branch")
@@ -350,16 +349,16 @@ func flag(wanted bool, word string) string {
 	return word
 }
 
-// Start sets a command that starts with every sandbox of the template. The build waits until
-// ready succeeds; an empty ready waits for 20 seconds. On the local cloud the command is
-// started anew in each sandbox. Creating a sandbox therefore also waits for ready, at most half
-// a minute. It does not wait if ready only sleeps.
+// Start sets a command that starts with every sandbox of the template. The build waits until ready
+// succeeds; an empty ready waits for 20 seconds. On the local cloud the command is started anew in
+// each sandbox. Creating a sandbox therefore also waits for ready, at most half a minute. If ready
+// only sleeps, creating a sandbox does not wait for it.
 func (d Definition) Start(command string, ready ReadyCommand) Definition {
 	d.start, d.ready = command, ready
 	return d
 }
 
-// Ready sets the command whose success means that a sandbox of the template is ready, without a
+// Ready sets the command whose success means that a sandbox of the template is ready. It sets no
 // start command.
 func (d Definition) Ready(ready ReadyCommand) Definition {
 	d.ready = ready

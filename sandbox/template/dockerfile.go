@@ -28,29 +28,29 @@ type DockerfileParams struct {
 	Target string
 }
 
-// FromDockerfile reads a Dockerfile: FROM, RUN, COPY and ADD of files, WORKDIR, USER, ENV, ARG,
-// CMD and ENTRYPOINT, with here-documents, and with several stages. ARG works like ENV:
-// sandboxes also have the variable. The command is started in each sandbox. The sandbox is
-// ready 20 seconds later, unless [Definition.Ready] sets a command. Without USER and WORKDIR,
-// steps run as root in "/", and sandboxes have the user "user" and the directory /home/user.
-// ADD unpacks an archive with the tar of the image.
+// FromDockerfile reads a Dockerfile: FROM, RUN, COPY and ADD of files, WORKDIR, USER, ENV, ARG, CMD
+// and ENTRYPOINT, with here-documents, and with several stages. ARG works like ENV: sandboxes also
+// have the variable. The command of CMD and ENTRYPOINT is started in each sandbox. The sandbox is
+// ready 20 seconds later, or when the command of [Definition.Ready] succeeds, if one is set.
+// Without USER and WORKDIR, steps run as root in "/", and sandboxes have the user "user" and the
+// directory /home/user. ADD unpacks an archive with the tar of the image.
 //
-// COPY and ADD find sources as Docker does: each match of a pattern is copied under its last
-// name, and directories are merged. A pattern without a match copies nothing. A symlink that is
-// itself a source is followed within the source directory. Symlinks inside directories are
-// copied as symlinks.
+// COPY and ADD find sources as Docker does: each match of a pattern is copied under the last
+// element of its path, and directories are merged. A pattern without a match copies nothing. A
+// symlink that is itself a source is followed within the source directory. Symlinks inside
+// directories are copied as symlinks.
 //
 // The last stage is built, or the stage of DockerfileParams.Target, together with the stages
 // that it begins with or copies from. COPY --from may also name an image. Only a local cloud
 // supports COPY --from: for another service [Build] returns an error before it sends anything.
 //
-// --platform of FROM must match the architecture of the service's images. [Build] asks the
-// service, and returns [errors.ErrUnsupported] if they differ.
+// --platform of FROM must match the architecture of the service's images. [Build] requests the
+// architecture from the service, and returns [errors.ErrUnsupported] if the two differ.
 //
 // EXPOSE, VOLUME, LABEL and MAINTAINER have no meaning for a sandbox and are skipped. Any other
-// unsupported instruction is an error with its line and a replacement. Instructions that are
-// left out because the result is the same are in [Definition.Warnings]. The README of this
-// package lists every difference to Docker.
+// unsupported instruction is an error with its line and a replacement. [Definition.Warnings]
+// returns the instructions that are omitted because they do not change the result. The README of
+// this package lists every difference from Docker.
 func FromDockerfile(r io.Reader, p *DockerfileParams) Definition {
 	var d Definition
 	text, err := io.ReadAll(io.LimitReader(r, maxDockerfile+1))
@@ -307,8 +307,8 @@ func (c *conversion) arg(n *parser.Node) error {
 	return nil
 }
 
-// hide stores the value of an ENV that an ARG replaces. As in Docker, later steps see the value
-// of ARG, and the finished stage has the value of ENV.
+// hide saves the value of an ENV if an ARG of the same name replaces it. As in Docker, later steps
+// of the stage use the value of the ARG, and the finished stage has the value of the ENV.
 func (c *conversion) hide(key string) error {
 	if _, already := c.hidden[key]; already {
 		return nil
@@ -323,7 +323,8 @@ func (c *conversion) hide(key string) error {
 	return nil
 }
 
-// argValue returns the value of an argument. has reports whether the argument has a value.
+// argValue returns the value of the build argument that an ARG declares. has reports whether the
+// argument has a value.
 func (c *conversion) argValue(n *parser.Node, key, word string, hasDefault bool) (value string, has bool, err error) {
 	if value, given := c.given[key]; given {
 		c.taken[key] = true

@@ -28,7 +28,7 @@ type placed struct {
 	line                *parser.Node
 }
 
-// fileMode parses the octal mode; 0 means none.
+// fileMode parses the octal mode; 0 means that no mode is given.
 func (p *placed) fileMode() fs.FileMode {
 	bits, _ := strconv.ParseUint("0"+p.mode, 8, 32)
 	return fileMode(uint32(bits))
@@ -129,7 +129,7 @@ func (c *conversion) copyOne(word string, to placed) error {
 	return d.err
 }
 
-// copyStage copies from another stage. The files keep their owners unless to names one.
+// copyStage copies from another stage. If to names no owner, the files keep their owners.
 func (c *conversion) copyStage(from string, to placed) error {
 	if from == "" || to.target == "" {
 		return errors.New("COPY --from has an empty source or target")

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// copyLine is a COPY or ADD of a Dockerfile. Each of its sources is a step.
+// copyLine is a COPY or ADD of a Dockerfile. Each of its sources becomes a separate step.
 type copyLine struct{ line int }
 
 // failed adds the line to an error.
@@ -21,8 +21,8 @@ func (l *copyLine) failed(err error) error {
 // isPattern reports whether services treat a source as a pattern.
 func isPattern(source string) bool { return strings.ContainsAny(source, "*?[") }
 
-// copied returns a step in the form for the service, and its files. As in Docker, a pattern in
-// a Dockerfile that matches nothing has no files.
+// copied returns a step in the form that the service expects, and the files of the step. As in
+// Docker, a pattern in a Dockerfile that matches nothing is no error; the step then has no files.
 func (s *source) copied(of step, all []step) (step, []file, error) {
 	if of.copyLine == nil {
 		files, err := s.find(of.Args[0])
@@ -112,9 +112,9 @@ func (s *source) plainSource(given, name string) (string, []file, error) {
 	return given, sorted(found), nil
 }
 
-// follow returns the target of a name and everything in it, under that name. As in Docker,
-// symlinks in the name of a source are followed, and symlinks inside directories are copied as
-// symlinks.
+// follow returns the final target of name and everything in the target. The returned names begin
+// with name, not with the name of the target. As in Docker, symlinks in the name of a source are
+// followed, and symlinks inside directories are copied as symlinks.
 func (s *source) follow(name string) (map[string]file, error) {
 	if ignored, err := s.ignoresSource(name); err != nil || ignored {
 		return nil, err
@@ -141,8 +141,8 @@ func (s *source) follow(name string) (map[string]file, error) {
 	return w.found, nil
 }
 
-// ignoresSource reports whether a symlink that is itself a source is ignored. For other files
-// the walk checks that.
+// ignoresSource reports whether a symlink that is itself a source is ignored. For all other files
+// the walk (see [walk]) checks whether they are ignored.
 func (s *source) ignoresSource(name string) (bool, error) {
 	info, err := s.root.Lstat(name)
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
@@ -151,7 +151,8 @@ func (s *source) ignoresSource(name string) (bool, error) {
 	return false, nil // reading the name returns the error again
 }
 
-// real returns the name of a name's final target, which must be in the source directory.
+// real follows the symlinks in name and returns the name of the final target. The target must be in
+// the source directory.
 func (s *source) real(name string) (string, error) {
 	_, err := s.root.Stat(name)
 	if err != nil {
@@ -188,9 +189,10 @@ func beforePattern(pattern string) string {
 	return pattern
 }
 
-// merged returns the files of several matches in one directory, as Docker copies them: a file
-// under its last name, and the content of a directory. If two files have the same name, the
-// later match replaces the earlier one.
+// merged returns the files of several matches together in one directory, as Docker copies them. A
+// matching file is placed in the directory under the last element of its path. If a match is a
+// directory, its content is placed there. If two files have the same name there, the file of the
+// later match replaces that of the earlier match.
 func merged(matches []match, dir string) ([]file, error) {
 	found := map[string]file{}
 	for _, m := range matches {

@@ -30,8 +30,8 @@ type dockerStage struct {
 	platforms []platform
 }
 
-// convert returns the definition of the stage target; "" means the last stage. Its error lists
-// all invalid instructions up to an invalid FROM.
+// convert returns the definition of the stage target; "" means the last stage. The error lists all
+// invalid instructions. After an invalid FROM, no further instructions are checked.
 func (c *conversion) convert(nodes []*parser.Node, target string) (Definition, error) {
 	first := slices.IndexFunc(nodes, func(n *parser.Node) bool { return name(n) == "FROM" })
 	if first < 0 {
@@ -217,7 +217,8 @@ func (c *conversion) finished(s *dockerStage) (Definition, error) {
 	return d, d.err
 }
 
-// needed returns the stages that a stage needs, each after its own needs.
+// needed returns the stages that a stage needs. Each stage comes after the stages that it needs
+// itself.
 func needed(s *dockerStage) []*dockerStage {
 	var all []*dockerStage
 	seen := map[*dockerStage]bool{}

@@ -8,16 +8,16 @@ import (
 	"unicode/utf8"
 )
 
-// literalDollar stands for a dollar sign that does not begin a variable. It does so in words and
-// values until these are sent. It is a code point that does not occur in texts.
+// literalDollar replaces a dollar sign that does not begin a variable, in words and values until
+// these are sent. It is a code point that does not occur in texts.
 const literalDollar = "\ufdd0"
 
 // maxValue limits the bytes of a variable's value, because a program cannot receive a longer
 // one.
 const maxValue = 128 << 10
 
-// variables contains the variables that the file has set so far. Their values may refer to
-// variables that only the service knows, such as those of the image.
+// variables contains the variables that the Dockerfile has set so far. Their values may refer to
+// variables whose values only the service has, such as those of the image.
 type variables map[string]string
 
 // Get implements shell.EnvGetter. It treats a value that refers to other variables as unknown.
@@ -29,8 +29,9 @@ func (v variables) Get(name string) (string, bool) {
 // Keys implements shell.EnvGetter.
 func (v variables) Keys() []string { return slices.Collect(maps.Keys(v)) }
 
-// value returns a word as Docker reads it: without quotes and escapes, and with the values of
-// known variables. References to other variables stay, and the service resolves them.
+// value returns a word as Docker interprets it: without quotes and escapes, and with known
+// variables replaced by their values. References to other variables remain in the result, and the
+// service resolves them.
 func (c *conversion) value(word string) (string, error) {
 	value, _, err := c.words.ProcessWord(markLiteral(word, c.escape), c.values)
 	if err == nil && len(value) > maxValue {
@@ -39,22 +40,22 @@ func (c *conversion) value(word string) (string, error) {
 	return value, err
 }
 
-// expanding returns a value for a step in which services replace variables.
+// expanding returns a value in the form for a step in which the service replaces variables.
 func expanding(value string) string { return strings.ReplaceAll(value, literalDollar, `\$`) }
 
-// resolved returns a word for a step in which services replace no variables.
+// resolved returns a word in the form for a step in which the service replaces no variables.
 func (c *conversion) resolved(word string) (string, error) {
 	value, err := c.value(word)
 	return strings.ReplaceAll(value, literalDollar, "$"), err
 }
 
-// literal returns text in the form of a value without variables: every dollar sign is literal.
+// literal returns text as a value without variables: every dollar sign in it is literal.
 func literal(text string) string { return strings.ReplaceAll(text, "$", literalDollar) }
 
-// markLiteral replaces the dollar signs of a word that quotes or escapes make literal. The
-// parser of words drops quotes and escapes, so a literal dollar sign would look like an unknown
-// variable. For the same reason it writes $NAME as ${NAME} if a quote or an escape ends the
-// name.
+// markLiteral replaces each dollar sign of a word that is literal because of quotes or an escape.
+// The parser of words drops quotes and escapes, so a literal dollar sign would look like an unknown
+// variable. If a quote or an escape ends the name of a variable, markLiteral writes $NAME as
+// ${NAME}, because the parser drops this end of the name, too.
 func markLiteral(word string, escape rune) string {
 	var b strings.Builder
 	var within []byte // the open double quotes and braces

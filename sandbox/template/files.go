@@ -32,8 +32,8 @@ type source struct {
 	notes   map[string]bool // the files that are not copied, with reasons
 }
 
-// openSource opens a directory. patterns apply after those of its ignore file, or of the file
-// ignored, so patterns take precedence.
+// openSource opens a directory. patterns apply after the patterns of the directory's ignore file,
+// or of the file ignored instead. Therefore patterns take precedence.
 func openSource(dir, ignored string, patterns []string) (*source, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -78,14 +78,14 @@ func (s *source) readIgnored(path string, patterns []string) (*patternmatcher.Pa
 // file is an entry to copy: a file, a directory without its entries, or a symlink.
 type file struct {
 	name string      // path in the source, with slashes; "." is the source itself
-	info fs.FileInfo // the description of the file; for a symlink, that of the symlink itself
+	info fs.FileInfo // describes the file; for a symlink, it describes the symlink itself
 	to   string      // the name in the archive; "" means the name in the source
 }
 
 // packed returns the file's name in the archive.
 func (f file) packed() string { return cmp.Or(f.to, f.name) }
 
-// contextPath returns a path or pattern in the source in its shortest form.
+// contextPath returns the shortest form of a path or pattern in the source directory.
 func contextPath(source string) (string, error) {
 	slashed := filepath.ToSlash(source)
 	switch clean := path.Clean(slashed); {
@@ -136,8 +136,8 @@ func sorted(found map[string]file) []file {
 	return files
 }
 
-// match returns the names that match a path or a pattern. Services treat a source with one of
-// these characters as a pattern, so such a source cannot be a name.
+// match returns the names that match a path or a pattern. Services treat a source with a special
+// character of patterns as a pattern, so such a source cannot be a name.
 func (s *source) match(pattern string) ([]string, error) {
 	_, err := s.root.Lstat(pattern)
 	if isPattern(pattern) {
@@ -202,8 +202,8 @@ func (w *walk) add(name string) error {
 	return w.enter(name)
 }
 
-// take adds one file. It skips sockets and pipes, like Docker, because running programs leave
-// them in the directory.
+// take adds one file. Like Docker, it skips sockets and pipes, because running programs leave these
+// in the directory.
 func (w *walk) take(name string, info fs.FileInfo) error {
 	if info.Mode()&(fs.ModeSocket|fs.ModeNamedPipe) != 0 {
 		w.note("%s is not copied: it is a socket or a pipe", name)
@@ -276,7 +276,8 @@ func (s *source) mayWantBelow(dir string) bool {
 	})
 }
 
-// reaches reports whether a pattern may match something in the directory of these names.
+// reaches reports whether a pattern may match a file inside a directory. names are the elements of
+// the directory's path.
 func reaches(pattern, names []string) bool {
 	for i, name := range names {
 		switch {

@@ -23,8 +23,8 @@ func (c *conversion) run(n *parser.Node) error {
 	return c.made.err
 }
 
-// runFlags checks the flags of RUN. It ignores those for caches, because a missing cache only
-// makes a command slower.
+// runFlags checks the flags of RUN. It ignores flags for caches, because a missing cache only makes
+// a command slower.
 func (c *conversion) runFlags(n *parser.Node) error {
 	for _, flag := range n.Flags {
 		mount, isMount := strings.CutPrefix(flag, "--mount=")
@@ -53,8 +53,8 @@ func (c *conversion) runFlags(n *parser.Node) error {
 	return nil
 }
 
-// withHeredocs returns the command of RUN with its here-documents. If a here-document is the
-// whole command, it is the script itself.
+// withHeredocs returns the command of RUN with its here-documents. If the command consists only of
+// a here-document, the here-document is the script to run.
 func withHeredocs(command string, documents []parser.Heredoc) string {
 	if alone, err := parser.ParseHeredoc(strings.TrimSpace(command)); err == nil && alone != nil && len(documents) == 1 {
 		return script(documents[0])
@@ -134,8 +134,8 @@ func wholeLines(text string) string {
 	return text + "\n"
 }
 
-// expandable returns a here-document that a shell expands like Docker: variables are replaced,
-// a backslash escapes the next character, and commands are not run.
+// expandable returns a here-document in a form that a shell expands as Docker does: variables are
+// replaced, a backslash escapes the next character, and commands are not run.
 func expandable(text string) string {
 	var b strings.Builder
 	literal := func(r rune) {

@@ -4,5 +4,6 @@ package template
 
 import "io/fs"
 
-// inodeOf returns false: here each name is copied as a separate file.
+// inodeOf returns false for several. On this system, each name of a file is therefore copied as a
+// separate file.
 func inodeOf(fs.FileInfo) (of inode, several bool) { return inode{}, false }

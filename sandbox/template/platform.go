@@ -19,7 +19,7 @@ type platform struct {
 	architecture string
 }
 
-// platform parses --platform of FROM. It returns nothing to check if there is no value, or if
+// platform parses --platform of FROM. It returns no platform to check if there is no value, or if
 // the value is $TARGETPLATFORM or $BUILDPLATFORM, which mean the platform of the service.
 func (c *conversion) platform(n *parser.Node, text string) ([]platform, error) {
 	text, err := c.resolved(text)
@@ -60,8 +60,8 @@ func (c *conversion) platform(n *parser.Node, text string) ([]platform, error) {
 	return []platform{{n.StartLine, text, architecture}}, nil
 }
 
-// checkPlatforms returns an error unless the service's images have the platforms that the file
-// requires.
+// checkPlatforms returns an error if the service's images do not have the platforms that the
+// Dockerfile requires.
 func checkPlatforms(ctx context.Context, templates *api.TemplateService, wanted []platform) error {
 	if len(wanted) == 0 {
 		return nil

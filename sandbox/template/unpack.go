@@ -19,8 +19,8 @@ import (
 // unpackDir is the directory in which ADD stores an archive before unpacking it.
 const unpackDir = "/tmp/.e2bctl-add"
 
-// unpacked returns the steps of an ADD. For an archive, they copy and unpack it, which any
-// service supports. For other files, it returns the step itself.
+// unpacked returns the steps of an ADD. For an archive, the steps copy the archive and unpack it,
+// which any service supports. For other files, it returns the step itself.
 func (s *source) unpacked(add step, files []file) ([]step, error) {
 	var archive, flags string
 	for _, f := range files {
@@ -52,8 +52,8 @@ func (s *source) unpacked(add step, files []file) ([]step, error) {
 	return []step{first, second}, nil
 }
 
-// quoteExpanding quotes a word for a shell, but lets the shell replace variables, as services
-// do in targets.
+// quoteExpanding quotes a word for a shell, but lets the shell replace variables in it, as services
+// replace variables in targets.
 func quoteExpanding(word string) string {
 	if !strings.Contains(word, "$") {
 		return shell.Quote(word)

@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// fastest is the interval between requests for the state of a build that writes to its log.
-	// Without new lines the interval grows up to slowest.
+	// fastest is the interval between requests for the state of a build while new lines appear in its
+	// log. Without new lines the interval grows up to slowest.
 	fastest = 200 * time.Millisecond
 	slowest = 2 * time.Second
-	// outage limits the time without an answer of the service. The build continues in the
-	// meantime.
+	// outage limits the time for which Wait continues without an answer from the service. The build
+	// itself continues during that time.
 	outage = time.Minute
 	// keptLines limits the lines of a BuildError.
 	keptLines = 20
@@ -124,7 +124,7 @@ func (w *waiting) failure(state *api.BuildState) error {
 	return e
 }
 
-// instruction returns the step for a service's number or STAGE/NUMBER. It returns "" if there
+// instruction returns the step that a service calls NUMBER or STAGE/NUMBER. It returns "" if there
 // is none.
 func (b *Built) instruction(called string) string {
 	steps := b.steps
@@ -151,14 +151,14 @@ const (
 // BuildError reports a build that failed.
 type BuildError struct {
 	TemplateID, BuildID string
-	// Name is the name of the template; empty if the Built of [Wait] had none.
+	// Name is the name of the template; empty if the Built that was passed to [Wait] had no name.
 	Name string
-	// Step is "base" for the preparation before the steps, the number of a step counted from
-	// "1", or "finalize" for the start and ready commands; often empty. For a step of another
-	// stage of a Dockerfile, the stage's name precedes the number, as in "build/2".
+	// Step is "base" for the preparation before the steps, the number of a step counted from "1", or
+	// "finalize" for the start and ready commands. It is often empty. For a step of another stage of a
+	// Dockerfile, the stage's name precedes the number, as in "build/2".
 	Step string
-	// Instruction is the failed step, such as "RUN make". It is empty if the failure has no
-	// step, or if another program started the build.
+	// Instruction is the failed step, such as "RUN make". It is empty if the failure does not belong
+	// to a step, or if another program started the build.
 	Instruction string
 	// Reason is the service's message.
 	Reason string

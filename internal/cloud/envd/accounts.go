@@ -52,10 +52,10 @@ func accountWith(field int, text, passwd, group string) *User {
 	return user
 }
 
-// AsInFiles returns the account with the user's name from the sandbox's own account files. An
-// image may have such an account, with other ids or another home. If there is no such account,
-// AsInFiles returns user. If user has no credential, the returned account has none either, and
-// it has the ids of user.
+// AsInFiles returns the account with the user's name from the sandbox's own account files. An image
+// may have such an account, with other ids or another home. If there is no such account, AsInFiles
+// returns user. If user has no credential, the returned account has no credential either, and has
+// the ids of user.
 func AsInFiles(user User) User {
 	found := account(user.Name, passwdFile, groupFile)
 	if found == nil {
@@ -67,9 +67,9 @@ func AsInFiles(user User) User {
 	return *found
 }
 
-// find returns the account whose name or id is name. It returns nil if there is no such
-// account. The name or id of a group may follow after a colon; this group then is the only
-// group of the account.
+// find returns the account whose name or id is name. It returns nil if there is no such account.
+// The name or id of a group may follow after a colon. In this case, the group is the only group of
+// the account.
 func (u *users) find(name string) *User {
 	who, group, grouped := strings.Cut(name, ":")
 	user := account(who, u.passwd.file, u.group.file)

@@ -15,10 +15,10 @@ import (
 // would report an internal error.
 type cutMessages struct{}
 
-// WrapUnary returns next: only messages of streams have envelopes.
+// WrapUnary returns next, because only messages of streams have envelopes.
 func (cutMessages) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc { return next }
 
-// WrapStreamingClient returns next: this package has no clients.
+// WrapStreamingClient returns next, because this package has no clients.
 func (cutMessages) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }

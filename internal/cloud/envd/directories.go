@@ -36,9 +36,9 @@ func makeDirs(path string, user *User) error {
 	return owned(user, os.Lchown(path, int(user.UID), int(user.GID)))
 }
 
-// owned returns err, the error of changing an owner to u, or nil if it can be ignored. Where
-// the sandbox has a single id, every file already has this owner, and the kernel may still
-// refuse to set it.
+// owned returns err, the error of changing an owner to u. It returns nil if the error can be
+// ignored. If the sandbox has a single id, the error can be ignored: every file already has this
+// owner, and the kernel may still refuse to set the owner.
 func owned(u *User, err error) error {
 	if u.Credential == nil && errors.Is(err, fs.ErrPermission) {
 		return nil

@@ -48,12 +48,13 @@ func (s *Server) entry(path string) (*filesystem.EntryInfo, error) {
 	return entry, nil
 }
 
-// text replaces the invalid bytes of a name by U+FFFD, because strings on the wire must be
-// valid UTF-8. Otherwise a single file with an invalid name would make its whole directory
-// impossible to list.
+// text replaces the invalid bytes of a name by U+FFFD, because strings on the wire must be valid
+// UTF-8. Without the replacement, a single file with an invalid name would prevent the listing of
+// its whole directory.
 func text(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
-// entryIfAny is like [Server.entry], but returns nil if the file no longer exists.
+// entryIfAny describes the file at path like [Server.entry]. It returns nil if the file no longer
+// exists.
 func (s *Server) entryIfAny(path string) *filesystem.EntryInfo {
 	entry, err := s.entry(path)
 	if err != nil {

@@ -24,13 +24,13 @@ import (
 // maxMessage bounds the bytes of a Connect request. The largest requests are SendInput.
 const maxMessage = 32 << 20
 
-// Options configure a [Server].
+// Options configures a [Server].
 type Options struct {
 	Users          []User
 	DefaultUser    string // user for a request that names none; "": the first of Users
 	AnyUser        bool   // processes may use every id, although Users share one
 	AnyOwner       bool   // builds may give files to ids that processes cannot use
-	OneUser        string // why Users share one id, and a remedy; "": this machine allows no other id
+	OneUser        string // the reason why Users share one id, and a remedy; "": this machine allows no other id
 	DefaultWorkdir string // replaces an empty path or cwd; "": the user's home
 
 	Token string // access token of the sandbox; "": no token is required
@@ -115,7 +115,7 @@ func New(o Options) (*Server, error) {
 // sandbox contains the values that change when saved memory continues in another sandbox.
 type sandbox struct {
 	token string
-	envs  map[string]string // Envs overridden by System
+	envs  map[string]string // [Options].Envs and [Options].System together; System overrides Envs
 }
 
 // Become replaces the access token and the variables of [Options]. It affects later requests

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Environ returns the environment for a process of user, as sorted "key=value". It has PATH,
-// HOME, USER and LOGNAME. The sandbox's variables override these, and extra overrides both.
-// Nothing is inherited from this process. An empty user means the default user. Environ returns
-// an error if the user is unknown or a variable is not valid.
+// Environ returns the environment for a process of user, as sorted "key=value". The environment has
+// PATH, HOME, USER and LOGNAME. The sandbox's variables override these four, and extra overrides
+// all of them. Nothing is inherited from this process. An empty user means the default user.
+// Environ returns an error if the user is unknown or a variable is not valid.
 func (s *Server) Environ(user string, extra map[string]string) ([]string, error) {
 	u, err := s.users.lookup(user)
 	if err != nil {

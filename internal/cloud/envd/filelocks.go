@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// inode identifies a file, whatever its names.
+// inode identifies a file regardless of its names.
 type inode struct{ device, number uint64 }
 
 func inodeOf(info fs.FileInfo) inode {
@@ -20,8 +20,8 @@ func inodeOf(info fs.FileInfo) inode {
 }
 
 // fileLocks contains locks that serialize uploads to the same file, so that each upload is complete
-// before or after every other upload. Several files may share a lock. Its index depends on the
-// inode number.
+// before or after every other upload. The index of the lock for a file depends on the inode number,
+// so several files may share a lock.
 type fileLocks [64]sync.Mutex
 
 // lockOf returns the lock for a file. It must be held while the content of the file is replaced.

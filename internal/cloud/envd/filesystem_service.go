@@ -183,8 +183,8 @@ type listing struct {
 	entries []*filesystem.EntryInfo
 }
 
-// add adds the entries of dir, and everything below them. The client knows dir as path. Entries
-// that cannot be read or no longer exist are left out.
+// add adds the entries of dir, and everything below them, to the listing. path is the path by which
+// the client refers to dir. Entries that cannot be read or no longer exist are left out.
 func (l *listing) add(ctx context.Context, dir, path string, found []fs.DirEntry, depth uint32) error {
 	for _, d := range found {
 		if ctx.Err() != nil {

@@ -24,9 +24,9 @@ const (
 
 var errOverflow = errors.New("queue or buffer overflow")
 
-// inotify follows directories through the kernel's inotify interface. A library would read
-// ahead in its own goroutine. It would then be unknown whether a change that the kernel has
-// reported was already passed on.
+// inotify follows directories through the kernel's inotify interface. No library is used, because a
+// library would read ahead in its own goroutine. It would then be unknown whether a change that the
+// kernel has reported was already passed on.
 //
 // wait, setDeadline and interrupt may be called from any goroutine. The other methods may be
 // called from one goroutine at a time.

@@ -31,12 +31,13 @@ func (legacyClients) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// WrapStreamingClient returns next: this package has no clients.
+// WrapStreamingClient returns next, because this package has no clients.
 func (legacyClients) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }
 
-// WrapStreamingHandler removes the same fields from every event for the oldest Python SDK.
+// WrapStreamingHandler removes all fields but names, types and paths from every event for the
+// oldest Python SDK.
 func (legacyClients) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		if isLegacy(conn.RequestHeader()) {

@@ -33,7 +33,7 @@ type usage struct {
 }
 
 // metrics measures the sandbox by adding up the processes in /proc. It cannot use the kernel's
-// totals in /proc, which are those of the host.
+// totals in /proc, because these are the totals of the host.
 type metrics struct {
 	memory    uint64 // memory limit of the sandbox
 	memoryUse func() (used, cache uint64, known bool)

@@ -25,7 +25,7 @@ const (
 	queuedChunks   = 16
 	maxSubscribers = 64
 
-	// stallLimit bounds how long a subscriber that does not read may block a process that has
+	// stallLimit bounds the time that a subscriber that does not read may block a process that has
 	// other subscribers.
 	stallLimit = 5 * time.Second
 )
@@ -102,7 +102,7 @@ func (c *chunk) event() *process.ProcessEvent {
 // Once the process has been signalled, every subscriber has the limit stallLimit. Without
 // subscribers, output is read and dropped.
 type output struct {
-	publishing sync.Mutex // protects the order of chunks, and that none follows the end
+	publishing sync.Mutex // protects the order of chunks, and ensures that no chunk follows the end
 
 	mu          sync.Mutex
 	subscribers []*subscriber // oldest first; replaced, never changed in place
@@ -155,9 +155,9 @@ func (o *output) unsubscribe(s *subscriber) {
 	o.remove(s)
 }
 
-// gather joins c and the chunks that are already queued, up to the limit of one event. It is
-// called after c was received. A reader that keeps up thus receives every write at once, and a
-// slower reader receives many small writes in one event.
+// gather joins c and the chunks that are already queued, up to the limit of one event. The caller
+// has just received c. A reader that keeps up thus receives every write at once, and a slower
+// reader receives many small writes in one event.
 func (s *subscriber) gather(c *chunk) *chunk {
 	joined := false
 	for {
@@ -266,9 +266,9 @@ func (o *output) end() {
 	o.subscribers = nil
 }
 
-// copyFrom publishes the output from f until its end, which for a terminal is EIO. A deadline
-// of f also ends it, after it has published everything in the pipe. In this case copyFrom
-// returns true, because another process still holds the other end open.
+// copyFrom publishes the output from f until its end. For a terminal, the end is the error EIO. A
+// deadline of f also ends copyFrom, after it has published everything in the pipe. In this case
+// copyFrom returns true, because another process still holds the other end open.
 func (o *output) copyFrom(f *os.File, of stream) (held bool) {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -300,8 +300,9 @@ func (o *output) copyFrom(f *os.File, of stream) (held bool) {
 	return true
 }
 
-// readChunk reads output into a chunk. It has no buffer while it waits, so that a quiet process
-// needs no memory. If wait is false and there is nothing to read, it returns [unix.EAGAIN].
+// readChunk reads output into a chunk. It allocates no buffer while it waits, so that a process
+// without output needs no memory. If wait is false and there is nothing to read, it returns
+// [unix.EAGAIN].
 func readChunk(conn syscall.RawConn, of stream, wait bool) (*chunk, error) {
 	var c *chunk
 	var failed error

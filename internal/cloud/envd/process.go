@@ -50,7 +50,7 @@ type running struct {
 	group    *child.Group
 	output   *output
 	sources  []*source
-	grace    time.Duration // bounds how long wait reads output after the end while other processes hold it open
+	grace    time.Duration // maximum time that wait reads output after the end while other processes hold it open
 	stdin    *input        // the input of the process, which may be its terminal; nil: no input
 	terminal *os.File      // the terminal of the process; nil: the process has pipes
 	deadline *time.Timer
@@ -71,7 +71,7 @@ type running struct {
 	// retired means that retire was called for the process. It is guarded by the mutex of
 	// processes.
 	retired bool
-	// held means that the process ended by itself while other processes held its output open. It is
+	// held means that the process ended by itself while other processes held its output open. held is
 	// set before ended is closed.
 	held bool
 }
@@ -146,8 +146,9 @@ func (l *launch) open(r *running) (stdio, error) {
 // about it.
 const unexecutable = `[ -n "$1" ] || { echo "sh: the command is empty" >&2; exit 127; }; exec "$@"`
 
-// exec starts the command. If the command cannot be executed, exec starts a shell with
-// unexecutable instead. So the client receives the failure of a process, and not of the call.
+// exec starts the command. If the command cannot be executed, exec starts a shell with unexecutable
+// instead. So the client receives the exit status of a failed process, and not an error of its
+// call.
 func (l *launch) exec(files stdio) (*child.Group, error) {
 	name, args := l.config.GetCmd(), l.config.GetArgs()
 	path := child.LookPath(name, l.env)                         // uses PATH of the process, not of envd
@@ -177,9 +178,9 @@ func (l *launch) exec(files stdio) (*child.Group, error) {
 	return group, nil
 }
 
-// wordsOf returns the words of a shell's command line. It returns nil unless the shell has no
-// other flags and the line consists only of words. The exec form of a Dockerfile's RUN is sent
-// as such a line.
+// wordsOf returns the words of a shell's command line. It returns nil if the shell has other flags
+// or if the line does not consist only of words. The exec form of a Dockerfile's RUN is sent as
+// such a line.
 func wordsOf(args []string) []string {
 	if len(args) > 0 && args[0] == "-l" {
 		args = args[1:]
@@ -223,9 +224,9 @@ func (l *launch) command(files stdio, path string, args []string) *exec.Cmd {
 }
 
 // wait returns when the process has ended and its output has been published. If other processes
-// hold the output open, wait publishes the output that arrives within grace; after a signal, it
-// does not wait for them. The caller must then call finish, which informs the subscribers, and
-// after that linger.
+// hold the output open, wait publishes the output that arrives within grace. After a signal, wait
+// does not wait for these processes. The caller must then call finish, which informs the
+// subscribers, and after that linger.
 func (r *running) wait() {
 	var copies sync.WaitGroup
 	for _, s := range r.sources {

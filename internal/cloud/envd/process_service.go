@@ -173,8 +173,8 @@ func follow(ctx context.Context, r *running, from *subscriber, header, trailer h
 	}
 }
 
-// conclude sends how the process ended. If the deadline of the stream's own request ended the
-// process, conclude returns the error of the deadline instead.
+// conclude sends the exit status of the process, or the signal that ended it. If the deadline of
+// the stream's own request ended the process, conclude returns the error of the deadline instead.
 func conclude(r *running, from *subscriber, trailer http.Header, send func(*process.ProcessEvent) error) error {
 	switch {
 	case from.cut:

@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// maxProcesses bounds the number of processes. It includes ended processes whose output
-	// others still hold open.
+	// maxProcesses bounds the number of processes. This number includes ended processes whose output
+	// is still held open by other processes.
 	maxProcesses = 1024
-	// outputGrace bounds the wait for the end of the output after the process itself has ended.
-	// The service's daemon waits without a bound: there, a server that a command leaves in the
-	// background blocks the client of that command.
+	// outputGrace bounds the wait for the end of the output after the process itself has ended. The
+	// daemon of E2B's service waits without a bound. So in the service, a server that a command leaves
+	// in the background blocks the client of that command.
 	outputGrace = 500 * time.Millisecond
-	// killLimit bounds how long a kill waits for the end of the process.
+	// killLimit bounds the time that a kill waits for the end of the process.
 	killLimit = 5 * time.Second
 	// retention is the time for which the result of an ended process stays available.
 	retention  = 30 * time.Second
@@ -51,7 +51,8 @@ type processes struct {
 	mu       sync.Mutex
 	closed   bool
 	starting int
-	// open has the processes that run, or that have ended while others hold their output open.
+	// open contains the processes that run, and the ended processes whose output is still held open by
+	// other processes.
 	open    map[*running]struct{}
 	live    map[uint32]*running
 	retired []retired // records of ended processes, oldest first
@@ -62,7 +63,7 @@ type retired struct {
 	pid  uint32
 	tag  *string
 	end  *process.ProcessEvent_EndEvent
-	held bool // other processes held the output open
+	held bool // other processes held the output of the ended process open
 	at   time.Time
 }
 
@@ -136,8 +137,8 @@ func (ps *processes) retire(r *running, held bool) {
 }
 
 // kill ends r, and returns when r has ended and is no longer listed. So every later call of the
-// client sees the end. The kernel may be unable to end a process yet; kill then waits for at
-// most killLimit, or until ctx ends.
+// client sees the end. If the kernel cannot end the process yet, kill waits for at most killLimit,
+// or until ctx ends.
 func (ps *processes) kill(ctx context.Context, r *running) error {
 	if err := r.signal(unix.SIGKILL); err != nil {
 		return err

@@ -22,8 +22,8 @@ type stagedFile struct {
 	name string // name of the file; "" if it has none
 }
 
-// stage creates a staged file in the first of dirs where this is possible. The caller closes
-// it.
+// stage creates a staged file in the first of dirs in which this is possible. The caller must close
+// the file.
 func stage(dirs ...string) (f *stagedFile, err error) {
 	for _, dir := range dirs {
 		if f, err = stageIn(dir); err == nil {
@@ -57,8 +57,8 @@ func (s *stagedFile) Close() error {
 	return err
 }
 
-// link gives the file the name path. If path already exists, the error is [os.ErrExist]; if
-// path is on another mount, the error is [unix.EXDEV].
+// link gives the file the name path. If path already exists, the error is [os.ErrExist]. If path is
+// on another mount, the error is [unix.EXDEV].
 func (s *stagedFile) link(path string) error {
 	if s.name != "" {
 		return os.Link(s.name, path)
@@ -76,10 +76,10 @@ func (s *stagedFile) copyTo(w io.Writer) error {
 	return err
 }
 
-// stagingFor returns the directories in which to stage a new file for dir. The scratch
-// directory comes first, if its files can be linked into dir: a nameless file in dir itself
-// would cause events for watchers of dir. Programs may remove the scratch directory, or
-// withdraw its permissions.
+// stagingFor returns the directories in which to stage a new file for dir. The scratch directory
+// comes first if its files can be linked into dir, because a nameless file in dir itself would
+// cause events for watchers of dir. The scratch directory is not the only result, because programs
+// may remove it or withdraw its permissions.
 func (s *Server) stagingFor(dir string) []string {
 	there, err := mountOf(dir)
 	if err != nil {
@@ -103,11 +103,11 @@ func mountOf(path string) (uint64, error) {
 	return stat.Mnt_id, nil
 }
 
-// announce causes the events that watchers expect for a file that is created and written at
-// path, although the file was linked there. First its attributes change, then its content, then
-// it is closed. If another upload has replaced the file meanwhile, the new content is kept. If
-// the file no longer exists, or belongs to another user so that its times must not be changed,
-// watchers only see its creation.
+// announce causes the events that watchers expect for a file that is created and written at path,
+// although the file was linked there. First its attributes change, then its content, then it is
+// closed. If another upload has replaced the file meanwhile, the new content is kept. If the file
+// no longer exists, watchers only see its creation. The same applies to a file of another user,
+// because its times must not be changed.
 func announce(path string) {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -120,8 +120,8 @@ func announce(path string) {
 	_ = unix.UtimesNanoAt(unix.AT_FDCWD, self, []unix.Timespec{omit, now}, 0)
 }
 
-// linkTarget returns the path of the file that is created when a program creates path. That is
-// the end of a chain of links, if the last link leads to nothing.
+// linkTarget returns the path of the file that is created when a program creates path. If path is a
+// link, this is the end of the chain of links, provided that the last link leads to nothing.
 func linkTarget(path string) string {
 	const most = 40 // links in one chain; the kernel has the same bound
 	for range most {

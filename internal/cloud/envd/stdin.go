@@ -23,7 +23,7 @@ var (
 
 // input is the writing end of a process's standard input, or of the process's terminal.
 type input struct {
-	lock chan struct{} // contains one token: one writer at a time; waiting for it can end with a context
+	lock chan struct{} // contains one token, so that there is one writer at a time; waiting for it can end with a context
 
 	mu     sync.Mutex
 	file   *os.File

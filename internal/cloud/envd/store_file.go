@@ -253,7 +253,7 @@ func copyBody(w io.Writer, body io.Reader, buf *[block]byte) error {
 	return nil
 }
 
-// pipePatience bounds how long a pipe may block an upload.
+// pipePatience bounds the time that a pipe may block an upload.
 const pipePatience = 10 * time.Second
 
 // patient writes the body to a pipe or a device as it arrives.
@@ -276,7 +276,7 @@ func noReader(path string) error {
 }
 
 // fill reads until buf is full. It returns [io.EOF] if body ends before that, and
-// [io.ErrUnexpectedEOF] if body is cut off, which [io.ReadFull] does not distinguish.
+// [io.ErrUnexpectedEOF] if body is cut off. [io.ReadFull] does not distinguish these two cases.
 func fill(body io.Reader, buf []byte) (n int, err error) {
 	for n < len(buf) && err == nil {
 		var m int

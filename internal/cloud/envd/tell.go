@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// tell logs the start and the end of a process, and returns when the process has ended. It runs
-// in its own goroutine, for which nothing waits.
+// tell logs the start and the end of a process, and returns when the process has ended. It runs in
+// its own goroutine. No code waits for that goroutine.
 func (ps *processes) tell(l *launch, r *running) {
 	began := time.Now()
 	ctx := context.Background()
@@ -24,8 +24,8 @@ func (ps *processes) tell(l *launch, r *running) {
 	ps.logger.InfoContext(ctx, "process ended", "pid", r.pid, "status", r.end.GetStatus(), "took", time.Since(began))
 }
 
-// Bounds of a process's command line in the log, in bytes. One is for the text that is read,
-// and one for the text that is logged.
+// Bounds of a process's command line in the log, in bytes. maxCommand bounds the text that is read,
+// and maxCommandKept bounds the text that is logged.
 const (
 	maxCommand     = 64 << 10
 	maxCommandKept = 512
@@ -44,8 +44,8 @@ func replacing(expression string) func(string) string {
 	return func(s string) string { return compiled().ReplaceAllString(s, "$1***$2") }
 }
 
-// commandLine returns a command for the log, without the parts that look like secrets. It
-// cannot recognise every secret: a secret belongs in the environment or in stdin.
+// commandLine returns a command for the log, without the parts that look like secrets. It cannot
+// recognise every secret, so a secret belongs in the environment or in stdin.
 func commandLine(name string, args []string) string {
 	var line strings.Builder
 	line.WriteString(name)

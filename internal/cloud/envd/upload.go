@@ -136,9 +136,10 @@ func (s *Server) receiveForm(body io.Reader, boundary string, target *fileTarget
 	}
 }
 
-// roomFor returns an error if the disk does not have enough room for an upload. So such an
-// upload does not fill the disk first. It allows one block too many, because length may include
-// a form around the file; then the write itself fails.
+// roomFor returns an error if the disk does not have enough room for an upload. It is called first,
+// so that an upload that is too large does not fill the disk. It allows one block more than is
+// free, because length may include a form around the file. If this block is needed after all, the
+// write itself fails.
 func (s *Server) roomFor(path string, length int64) error {
 	if length <= block {
 		return nil
@@ -160,8 +161,8 @@ func (s *Server) roomFor(path string, length int64) error {
 	return nil
 }
 
-// wholeFileName returns the file name of a part with its directories, which the library's
-// FileName removes.
+// wholeFileName returns the file name of a part, including its directories. The library's FileName
+// removes the directories.
 func wholeFileName(part *multipart.Part) string {
 	_, parameters, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
 	if err != nil {

@@ -57,8 +57,8 @@ func (u *users) named(name string) (*User, error) {
 	return nil, fmt.Errorf("user: unknown user %s", bounded(name))
 }
 
-// lookup is like [users.named], but an empty name means the default user, and errors have the
-// texts of the file routes.
+// lookup returns an account like [users.named]. An empty name means the default user, and errors
+// have the texts of the file routes.
 func (u *users) lookup(name string) (*User, error) {
 	if name == "" {
 		return u.fallback, nil

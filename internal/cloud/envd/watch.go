@@ -21,8 +21,8 @@ import (
 const (
 	// maxWatchedDirs bounds the number of directories in a recursive watch.
 	maxWatchedDirs = 16 << 10
-	// maxReported bounds the number of files in reported. Above it, some creations are reported
-	// twice.
+	// maxReported bounds the number of files in reported. If it is exceeded, some creations are
+	// reported twice.
 	maxReported = 64 << 10
 )
 
@@ -39,12 +39,13 @@ type watch struct {
 	failed error      // the reason why no more changes can be read
 
 	dirs map[string]bool // watched directories below root
-	// reported contains the files that were found in a new directory. The kernel may report the
-	// creation of such a file as well, which is then ignored. If the name later belongs to
-	// another file, its creation is reported.
+	// reported contains the files that were found in a new directory. If the kernel reports the
+	// creation of such a file as well, this report is ignored. If the name later belongs to another
+	// file, its creation is reported.
 	reported map[string]inode
-	// halfChmod is a directory whose change of mode one of two watches has reported: its own,
-	// or that of its parent. The other watch reports the same change next.
+	// halfChmod is a directory whose change of mode has been reported by one of two watches: by the
+	// directory's own watch, or by the watch of its parent. The other watch reports the same change
+	// next.
 	halfChmod string
 }
 
@@ -298,8 +299,9 @@ func (w *watch) event(path string, kind filesystem.EventType) *filesystem.Filesy
 	return event
 }
 
-// refuseNetworkMount returns an error if path is on a network filesystem. There, the kernel
-// does not report changes made by other machines, so a client would wait for them in vain.
+// refuseNetworkMount returns an error if path is on a network filesystem. On such a filesystem, the
+// kernel does not report changes made by other machines, so a client would wait for these changes
+// in vain.
 func refuseNetworkMount(path string) error {
 	var info unix.Statfs_t
 	if err := unix.Statfs(path, &info); err != nil {

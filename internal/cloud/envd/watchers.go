@@ -63,8 +63,8 @@ func newWatchers() *watchers {
 	return &watchers{life: life, end: end, polled: make(map[string]*polled)}
 }
 
-// enter reserves a place for a watch. A streamed watch gives it back with leave, a polled one
-// with drop.
+// enter reserves a place for a watch. A streamed watch releases the place with leave, and a polled
+// watch with drop.
 func (ws *watchers) enter() error {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -79,8 +79,8 @@ func (ws *watchers) enter() error {
 	return nil
 }
 
-// evict removes the watcher whose last poll is oldest, if that poll is older than abandoned.
-// The client of that watcher has probably gone; there is no other sign of this.
+// evict removes the watcher whose last poll is oldest, if that poll is older than abandoned. The
+// client of that watcher has probably gone. There is no other sign that it has.
 func (ws *watchers) evict() bool {
 	var oldest string
 	since := time.Now().Add(-abandoned)
@@ -121,8 +121,8 @@ func (ws *watchers) close() error {
 	return nil
 }
 
-// run passes events to emit until ctx ends or an error occurs. It calls idle whenever nothing
-// has happened for interval; if interval is 0, it never does.
+// run passes events to emit until ctx ends or an error occurs. It calls idle whenever nothing has
+// happened for interval; if interval is 0, run never calls idle.
 func (ws *watchers) run(ctx context.Context, w *watch, interval time.Duration, emit func(*filesystem.FilesystemEvent) error, idle func() error) error {
 	defer context.AfterFunc(ctx, w.notify.interrupt)()
 	defer context.AfterFunc(ws.life, w.notify.interrupt)()

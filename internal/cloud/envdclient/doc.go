@@ -1,4 +1,4 @@
 // Package envdclient calls the envd of a sandbox for the server: it runs commands, and makes the
-// calls that builds of templates need. Sandboxed code controls the answers: they are bounded, and
-// nothing in them is trusted.
+// calls that builds of templates need. Sandboxed code controls the answers of envd. So the answers
+// are bounded, and nothing in them is trusted.
 package envdclient

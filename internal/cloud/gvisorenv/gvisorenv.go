@@ -46,8 +46,9 @@ type Program struct {
 	dir     string // directory that Setup created for it; "": Setup did not build it
 }
 
-// NoteUse records that the runsc is in use, as [setupdir.Marker.NoteUse] does, if Setup built
-// it. Later versions of this program remove a runsc that is no longer used.
+// NoteUse records that the runsc is in use, as [setupdir.Marker.NoteUse] does. It does nothing if
+// Setup did not build the runsc. Later versions of this program remove a runsc that is no longer
+// used.
 func (p Program) NoteUse() {
 	if p.dir != "" {
 		used.NoteUse(p.dir)

@@ -17,7 +17,7 @@ const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 30 * 24 * time.Hour // lifetime of a leaf, the certificate of one host; it is used for half of this time
 	clockSkew     = time.Hour           // how far the clocks of clients, such as virtual machines, may be behind
-	maxLeaves     = 256                 // maximum number of kept leaves; creating one takes 0.1 ms
+	maxLeaves     = 256                 // maximum number of leaves that are kept; creating a leaf takes 0.1 ms
 
 	organization = "e2bctl sandbox"
 )

@@ -29,18 +29,18 @@ const (
 	maxHead      = 256 << 10 // bytes of a request's head
 	maxAnswer    = 1 << 20   // bytes of an answer's head
 	maxStreams   = 250       // on one HTTP/2 connection
-	maxRequests  = 256       // at the same time
+	maxRequests  = 256       // requests that run at the same time
 	maxIdle      = 16        // idle connections to hosts
 )
 
-// methods lists the methods of requests that are forwarded. TRACE is not included: a host
+// methods lists the methods of requests that are forwarded. TRACE is not included, because a host
 // answers it with the received request, which contains the secret. An unknown method, such as
 // TRACK, may do the same.
 var methods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
 }
 
-// Options configure a [Door].
+// Options configures a [Door].
 type Options struct {
 	Authority *Authority
 	// Secret returns the value of a secret.
@@ -108,8 +108,8 @@ func New(o Options) *Door {
 	return d
 }
 
-// silence returns a logger that drops its messages. It is for messages with which a sandbox
-// could fill a log.
+// silence returns a logger that drops its messages. It is for messages with which a sandbox could
+// fill a log.
 func silence() *log.Logger { return slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug) }
 
 // Set replaces the rules, and the function that connects to hosts. Later requests do not use
@@ -145,7 +145,8 @@ func (d *Door) Set(rules *network.Rules, reach Reach) {
 	}
 }
 
-// Serve takes over a connection from inside. It does not wait for the connection to end.
+// Serve takes over a connection from inside the sandbox. It does not wait for the connection to
+// end.
 func (d *Door) Serve(conn net.Conn) {
 	d.begin()
 	select {
@@ -155,9 +156,9 @@ func (d *Door) Serve(conn net.Conn) {
 	}
 }
 
-// Close ends all connections, except those that were upgraded to another protocol: these end
-// when the sandbox closes them. It returns when no goroutine of the door is running. It is
-// idempotent.
+// Close ends all connections except those that were upgraded to another protocol. It returns when
+// no goroutine of the door is running. The upgraded connections end when the sandbox closes them.
+// Close is idempotent.
 func (d *Door) Close() { d.close() }
 
 // listener is the listener from which a door's server accepts connections.
@@ -234,7 +235,8 @@ func (d *Door) enter() bool {
 	return !d.ended
 }
 
-// unfit returns why a request must not be forwarded to a host, and the status of the answer.
+// unfit returns the reason why a request must not be forwarded to a host, and the status of the
+// answer.
 func unfit(r *http.Request, host string) (status int, problem string) {
 	name, port, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -308,7 +310,7 @@ func fill(rule []network.Header, secret func(name string) (string, error)) (http
 	return headers, nil
 }
 
-// unfitMethod returns why a request with an unknown method must not be forwarded.
+// unfitMethod returns the reason why a request with an unknown method must not be forwarded.
 func unfitMethod(r *http.Request, host string) string {
 	return fmt.Sprintf(
 		"the request was not sent to %s: network.rules puts headers into requests there, and an answer to the method %.32q could repeat them: use one of %s",

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// kind describes how the value of a variable names files.
+// kind describes the form in which the value of a variable names files.
 type kind int
 
 const (
@@ -45,9 +45,9 @@ func kindOf(name string) (kind, bool) {
 	return 0, false
 }
 
-// Environ returns the environment of this process for a program that runs in dir. Relative
-// paths of files are made absolute, so that they still name files of the caller's directory.
-// Relative directories from which programs or libraries would be run are left out.
+// Environ returns the environment of this process for a program that runs in dir. It makes relative
+// paths of files absolute, so that they still name files of the caller's directory. It leaves out
+// relative directories from which programs or libraries would be run.
 func Environ(dir string) []string {
 	var environ []string
 	for _, variable := range os.Environ() {
@@ -120,8 +120,8 @@ func fileURL(path string) string {
 	return (&url.URL{Scheme: "file", Path: path}).String()
 }
 
-// IsURL reports whether text begins with the scheme of a URL. A single letter counts as a
-// drive.
+// IsURL reports whether text begins with the scheme of a URL. A single letter counts as the name of
+// a drive and not as a scheme.
 func IsURL(text string) bool {
 	scheme, _, found := strings.Cut(text, ":")
 	return found && len(scheme) > 1 && strings.Trim(strings.ToLower(scheme), "abcdefghijklmnopqrstuvwxyz0123456789+-") == ""

@@ -1,6 +1,6 @@
-// Package hostprogram starts programs of this machine for a setup or a local cloud. The
-// contents of the caller's directory never decide which program runs, or which files it reads:
-// that directory may be another person's project, and the caller may be root.
+// Package hostprogram starts programs of this machine for a setup or a local cloud. The contents of
+// the caller's directory never decide which program runs, or which files the program reads,
+// because this directory may be another person's project, and the caller may be root.
 package hostprogram
 
 import (
@@ -28,9 +28,9 @@ func Find(name string) (string, error) {
 	return "", &exec.Error{Name: name, Err: exec.ErrNotFound}
 }
 
-// Command returns a command that runs the program at an absolute path, in dir and with
-// [Environ]. If dir is "", the command runs in the program's own directory, because anyone who
-// can write there can change the program, too.
+// Command returns a command that runs the program at an absolute path, in dir and with [Environ].
+// If dir is "", the command runs in the program's own directory, because anyone who can write to
+// that directory can change the program anyway.
 func Command(ctx context.Context, dir, path string, arguments ...string) *exec.Cmd {
 	if dir == "" {
 		dir = filepath.Dir(path)

@@ -22,16 +22,16 @@ type Keeper interface {
 	Has(ctx context.Context, digest string) (bool, error)
 	// Name returns the name and the labels of the image in the keeper.
 	Name(digest string) (tag string, labels map[string]string)
-	// Load stores the image in an archive, which has the format of docker save.
+	// Load stores the image from archive, which has the format of docker save.
 	Load(ctx context.Context, digest string, archive io.Reader) error
 }
 
 // Scratch is the reference of the empty image. No registry has it.
 const Scratch = "scratch"
 
-// Give fetches an image and passes it to a keeper, unless the keeper already has it. It works
-// like Pull, but stores no layers in this cloud. It verifies each layer before passing it on.
-// It returns the configuration of the image, which the keeper does not receive.
+// Give fetches an image and passes it to a keeper, unless the keeper already has it. It works like
+// Pull, but stores no layers in this cloud. It verifies each layer before passing it on. It returns
+// the configuration of the image. The keeper does not receive this configuration.
 func (p *Puller) Give(ctx context.Context, reference string, auth *Auth, to Keeper, progress func(line string)) (Image, error) {
 	img, err := p.give(ctx, reference, auth, to, progress)
 	if err != nil && ctx.Err() != nil {
@@ -75,8 +75,7 @@ func (p *Puller) give(ctx context.Context, reference string, auth *Auth, to Keep
 	return img, nil
 }
 
-// findNew finds an image. All layers of the image will be read, including layers that are
-// already cached.
+// findNew finds an image that will be read completely, including layers that are already cached.
 func (p *Puller) findNew(ctx context.Context, on v1.Platform, reference string, auth *Auth) (*found, error) {
 	if reference == Scratch {
 		return nothing(on)
@@ -84,7 +83,7 @@ func (p *Puller) findNew(ctx context.Context, on v1.Platform, reference string, 
 	return p.find(ctx, on, reference, auth, nil)
 }
 
-// nothing returns the empty image.
+// nothing returns the empty image, [Scratch].
 func nothing(on v1.Platform) (*found, error) {
 	var text bytes.Buffer
 	if err := tar.NewWriter(&text).Close(); err != nil {
@@ -184,8 +183,8 @@ func (p *pull) archiveLayer(ctx context.Context, dir string, i int, name string,
 	return nil
 }
 
-// plain returns a file with the uncompressed, verified content of layer i. The parameter which
-// describes the layer in messages.
+// plain returns a file with the uncompressed, verified content of layer i. The parameter named
+// which describes the layer in messages.
 func (p *pull) plain(ctx context.Context, dir string, i int, which string) (_ *os.File, err error) {
 	from, err := p.fetch(ctx, dir, i, which)
 	if err != nil {

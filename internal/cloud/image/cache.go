@@ -24,8 +24,9 @@ const (
 	imagePrefix  = "image-"  // an image
 )
 
-// cache stores the unpacked layers by their chain ids, and holds them. It also stores images.
-// For a stored image, the registry only needs to confirm that the tag still points to it.
+// cache stores the unpacked layers by their chain ids, and holds them in the set of layers. It also
+// stores images. If an image is stored, the registry only needs to confirm that the tag still
+// points to it.
 type cache struct {
 	store  *store.Store
 	layers *layers.Set
@@ -103,7 +104,7 @@ func (c *cache) get(chain string) (id string, found bool) {
 	return e.Layer, true
 }
 
-// touch records the use of an image. All of its layers get the same time, so that none is
+// touch records the use of an image. All of its layers get the same time, so that no layer is
 // dropped before the layers above it.
 func (c *cache) touch(f *found) {
 	c.mu.Lock()
@@ -164,8 +165,8 @@ func (c *cache) image(digest string) *known {
 	return e.Image
 }
 
-// putImage records an image under the digest that was requested. If this fails, the image is
-// only fetched again.
+// putImage records an image under the digest that was requested. If putImage fails, the only
+// consequence is that the image is fetched again.
 func (c *cache) putImage(f *found) {
 	if f.asked == "" || c.has(imageKey(f.asked)) {
 		return

@@ -49,8 +49,8 @@ type blob struct {
 	chain  string // identifies the layer together with the layers below it
 }
 
-// origin is a source of images. It verifies digests. The digest of a blob is verified at the end of
-// its stream.
+// origin is a source of images. It verifies digests. It verifies the digest of a blob at the end of
+// the blob's stream.
 type origin interface {
 	manifest(ctx context.Context, d v1.Descriptor) ([]byte, error)
 	blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error)
@@ -218,9 +218,10 @@ func (f *found) describe(c *v1.ConfigFile, descriptors []v1.Descriptor) error {
 	return nil
 }
 
-// fetch returns layer i as the source stores it, which may be compressed. A layer of a registry is
-// first written to a file in dir. So layers are downloaded while others are unpacked, and no
-// incomplete layer is unpacked. The parameter which describes the layer in messages.
+// fetch returns layer i in the form in which the source stores it, which may be compressed. It
+// first writes a layer of a registry to a file in dir. So layers are downloaded while others are
+// unpacked, and no incomplete layer is unpacked. The parameter named which describes the layer in
+// messages.
 func (p *pull) fetch(ctx context.Context, dir string, i int, which string) (_ io.ReadCloser, err error) {
 	if p.local {
 		return p.open(ctx, i)

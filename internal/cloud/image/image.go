@@ -9,9 +9,9 @@ import (
 
 // Image is an image that has been pulled.
 type Image struct {
-	// Reference is the reference that was requested. Digest is the digest of the manifest for
-	// this machine's architecture. An archive in the format of docker save has no manifest;
-	// then Digest is the digest of the configuration.
+	// Reference is the reference that was requested. Digest is the digest of the manifest for this
+	// machine's architecture. For an archive in the format of docker save, which has no manifest,
+	// Digest is the digest of the configuration.
 	Reference, Digest string
 	// Layers lists the ids of the image's layers, lowest first. The caller holds each of them
 	// once.

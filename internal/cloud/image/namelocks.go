@@ -17,8 +17,8 @@ type nameLock struct {
 	users int
 }
 
-// lock waits for the lock of a name. The caller must call release. lock returns the error of
-// ctx if it ends first.
+// lock waits for the lock of a name. The caller must call release. If ctx ends before lock gets the
+// lock, lock returns the error of ctx.
 func (t *nameLocks) lock(ctx context.Context, name string) (release func(), err error) {
 	t.mu.Lock()
 	if t.all == nil {

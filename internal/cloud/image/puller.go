@@ -27,15 +27,15 @@ const (
 	maxDownloads = 4
 )
 
-// Options configure a [Puller].
+// Options configures a [Puller].
 type Options struct {
 	Store  *store.Store
 	Layers *layers.Set // the layers in Store
 	// Unpack unpacks an uncompressed tar as a layer in dir, an empty directory. below are the
 	// layers below the new layer, lowest first. Unpack reads tar to its end.
 	Unpack func(ctx context.Context, below []string, tar io.Reader, dir string) error
-	// Mirrors maps the name of a registry to the http or https URL of its mirror. A registry
-	// with a mirror is never asked itself.
+	// Mirrors maps the name of a registry to the http or https URL of its mirror. No request is sent
+	// to a registry that has a mirror.
 	Mirrors map[string]string
 	// Insecure lists the registries, as written in references, that need no valid certificate
 	// and may use plain HTTP. Registries on this machine may always use plain HTTP.
@@ -43,9 +43,10 @@ type Options struct {
 	// Keychain provides credentials. Nil means the credentials in the user's docker
 	// configuration.
 	Keychain authn.Keychain
-	// Archives lists the directories from which images may be read, as
-	// docker-archive:/PATH[:NAME] and oci:/PATH[:TAG]. If it is empty, no reference reads a
-	// file of the host, because everyone with a key can send a reference.
+	// Archives lists the directories from which images may be read. References to such images have the
+	// forms docker-archive:/PATH[:NAME] and oci:/PATH[:TAG]. If Archives is empty, no reference reads
+	// a file of the host. The directories are restricted because everyone with a key can send a
+	// reference.
 	Archives []string
 	MaxBytes int64 // 0: DefaultMaxBytes
 	// MakeRoom is called before the given number of bytes are written. It is called with 0
@@ -63,8 +64,8 @@ type Puller struct {
 	downloads chan struct{} // has room for maxDownloads
 }
 
-// Open returns a Puller, which holds all layers that it has stored. Open must be called before
-// layers that nobody holds are removed.
+// Open returns a Puller, which holds all layers that it has stored. Open must be called before the
+// removal of layers that are not held.
 func Open(o Options) (*Puller, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -90,10 +91,10 @@ func (p *Puller) Close() { p.remote.transport.close() }
 // needs room may drop them.
 func (p *Puller) Uses() []layers.Use { return p.cache.uses() }
 
-// Pull fetches the layers of an image that are not stored yet. It looks up a tag once, and the
-// Image contains the digest. auth is the login; if it is nil, the keychain provides one.
-// progress receives a line for each step, one call at a time. It may be nil. If Pull fails,
-// layers that are complete stay for the next attempt.
+// Pull fetches the layers of an image that are not stored yet. It looks up a tag once, and returns
+// the digest in the Image. auth is the login for the registry. If auth is nil, the keychain
+// provides one. progress receives a line for each step, one call at a time. It may be nil. If Pull
+// fails, complete layers remain stored for the next attempt.
 func (p *Puller) Pull(ctx context.Context, reference string, auth *Auth, progress func(line string)) (Image, error) {
 	img, err := p.pull(ctx, reference, auth, progress)
 	if err != nil && ctx.Err() != nil {
@@ -118,7 +119,7 @@ func (p *Puller) pull(ctx context.Context, reference string, auth *Auth, progres
 	return one.run(ctx)
 }
 
-// find looks up an image. known contains the stored images, which need not be fetched again. It
+// find looks up an image. known contains the stored images, which need not be fetched again. known
 // may be nil.
 func (p *Puller) find(ctx context.Context, on v1.Platform, reference string, auth *Auth, known *cache) (*found, error) {
 	if path, is := strings.CutPrefix(reference, "docker-archive:"); is {
@@ -243,9 +244,9 @@ func (p *pull) layers(ctx context.Context, dir string) (ids []string, err error)
 	return ids, g.Wait()
 }
 
-// layer returns one layer. If several calls need the same layer, one call creates it and the
-// others wait. A call that has the lock of a layer only waits for layers further below. So
-// calls never wait for each other in a circle.
+// layer returns one layer. If several calls need the same layer, one call creates it and the others
+// wait. A call that has the lock of a layer waits only for layers below that layer. So there can be
+// no circle of calls that wait for each other.
 func (p *pull) layer(ctx context.Context, dir string, i int, below func() ([]string, error)) (id string, err error) {
 	l := p.blobs[i]
 	release, err := p.locks.lock(ctx, l.chain)

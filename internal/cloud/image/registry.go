@@ -21,8 +21,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// answerTimeout bounds the time until a registry begins to answer. The context of the call
-// bounds the rest.
+// answerTimeout bounds the time until a registry begins to answer. After that, only the context of
+// the call bounds the time.
 const answerTimeout = time.Minute
 
 // registries looks up and fetches images in registries.
@@ -71,8 +71,8 @@ func newRegistries(o Options) (*registries, error) {
 }
 
 // transports sends requests to registries. Only registries in Options.Insecure may lack a valid
-// certificate. Only these registries and this machine may use plain HTTP, wherever a redirect
-// leads.
+// certificate. Only these registries and this machine may use plain HTTP. This also applies to the
+// target of a redirect.
 type transports struct {
 	secure, lax *http.Transport
 	insecure    []string
@@ -103,8 +103,8 @@ func (d *transports) close() {
 	d.lax.CloseIdleConnections()
 }
 
-// place returns the reference from which to fetch an image. It names the mirror, if there is
-// one.
+// place returns the reference from which to fetch an image. If the registry has a mirror, the
+// returned reference names the mirror.
 func (r *registries) place(reference string) (name.Reference, error) {
 	ref, err := name.ParseReference(reference)
 	if err != nil {
@@ -161,7 +161,7 @@ func (r *registries) find(ctx context.Context, on v1.Platform, reference string,
 	return f, explain(ref, err)
 }
 
-// found returns a stored image, all of whose layers are stored.
+// found returns a stored image. All layers of the image are stored.
 func (k *known) found(name, asked string) *found {
 	f := &found{name: name, asked: asked, digest: k.Digest, config: k.Config, close: func() {}}
 	for _, b := range k.Blobs {

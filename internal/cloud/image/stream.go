@@ -100,7 +100,8 @@ func compare(sum hash.Hash, want v1.Hash) error {
 	return nil
 }
 
-// whole reads a stream of known size and digest. It returns io.EOF only after verifying both.
+// whole reads a stream of known size and digest. It returns io.EOF only after it has verified the
+// size and the digest.
 type whole struct {
 	io.Reader
 	io.Closer

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// maxBody bounds the bytes of a request's body, which is code and sometimes data in it.
+	// maxBody bounds the bytes of a request's body. The body is code, which sometimes contains data.
 	maxBody = 64 << 20
 	// maxEcho bounds the number of bytes that an error repeats from a bad request.
 	maxEcho = 1 << 10
@@ -28,7 +28,7 @@ type field struct {
 	take     func(value json.RawMessage) []problem
 }
 
-// problem is a problem of a body, with the words of FastAPI, which the service uses.
+// problem is a problem of a body. It has the wording of FastAPI, because the service uses FastAPI.
 type problem struct {
 	Type    string            `json:"type"`
 	Where   []any             `json:"loc"`

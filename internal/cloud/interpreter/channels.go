@@ -21,10 +21,10 @@ import (
 
 const (
 	pingInterval = 30 * time.Second
-	maxPings     = 3 // number of unanswered pings
+	maxPings     = 3 // maximum number of unanswered pings
 	maxMessage   = 64 << 20
-	// unconfirmed bounds the bytes that are sent before the client is asked for an
-	// acknowledgement.
+	// unconfirmed bounds the bytes that the server sends before it requests an acknowledgement from
+	// the client.
 	unconfirmed = 256 << 10
 	// farewell bounds the time for messages in transit when a connection ends.
 	farewell = time.Second
@@ -270,8 +270,9 @@ func (so *socket) takeShell(m *jupyter.Message) error {
 	return nil
 }
 
-// takeStdin handles the answer to a question. It ignores an answer to an earlier question: the
-// answer is late, or the client sent it again because it could not know whether it had arrived.
+// takeStdin handles the answer to a question. It ignores an answer to an earlier question. Such an
+// answer is late, or the client sent it again because the client could not know whether it had
+// arrived.
 func (so *socket) takeStdin(m *jupyter.Message) error {
 	var reply jupyter.InputReply
 	if err := json.Unmarshal(m.Content, &reply); err != nil {

@@ -25,7 +25,7 @@ func (s *Server) Interpreter() http.Handler {
 }
 
 // allowOrigins allows browser requests from every origin, as the service does. This port is
-// protected by the sandbox's id, which only its owner knows.
+// protected by the sandbox's id, which is known only to the owner of the sandbox.
 func allowOrigins(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Origin") != "" {
@@ -87,8 +87,8 @@ func (s *Server) createContext(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, k.contextModel())
 }
 
-// absolute returns the directory that a client names. A relative path is below the directory of
-// the kernels.
+// absolute returns the absolute path of a directory that a client names. A relative path is below
+// the directory of the kernels.
 func (s *Server) absolute(cwd string) string {
 	if filepath.IsAbs(cwd) {
 		return cwd

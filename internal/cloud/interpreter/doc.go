@@ -13,7 +13,7 @@
 //   - The messages of the client are not kept. If a request receives no message at
 //     all before a later request is answered (such as a kernel_info_request on the
 //     shell channel), the server never received it, and the client may send it
-//     again. A position in the queue and the status busy are such messages.
+//     again. A position in the queue and the status busy count as messages here.
 //   - A session is kept for ten minutes without a connection, and for at most 16 MiB
 //     of messages. A session that was dropped starts again without any of the
 //     earlier messages. If neither the reply nor idle of an execution arrives before

@@ -243,8 +243,8 @@ func (e *execution) write(ctx context.Context, w http.ResponseWriter, flush *htt
 	}
 }
 
-// busyOnce returns a channel that is closed when the code starts to run. If the code already
-// runs, it returns nil, which is never ready.
+// busyOnce returns a channel that is closed when the code starts to run. If the code already runs,
+// busyOnce returns a nil channel, which is never ready.
 func (e *execution) busyOnce(running bool) <-chan struct{} {
 	if running {
 		return nil

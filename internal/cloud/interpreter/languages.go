@@ -74,9 +74,9 @@ func (e errNoKernel) Error() string {
 	return fmt.Sprintf(`{"message": %s, "short_message": %s}`, quoted, short) // Jupyter's text has these spaces
 }
 
-// kernelFor returns the kernel for a language. It returns nil for Python, which has the driver,
-// and an installed Jupyter kernel for any other language. JavaScript and TypeScript run in the
-// kernel "javascript", or else in Deno's kernel. R's installer calls its kernel "ir". The error
+// kernelFor returns the kernel for a language. For Python, which uses the driver, it returns nil.
+// For any other language, it returns an installed Jupyter kernel. JavaScript and TypeScript run in
+// the kernel "javascript", or else in Deno's kernel. R's installer calls its kernel "ir". The error
 // may be an errNoKernel.
 func (s *Server) kernelFor(language string) (*zmq.Spec, error) {
 	names := []string{language}

@@ -15,8 +15,8 @@ type countLine struct {
 	Count int    `json:"execution_count"`
 }
 
-// queuedLine contains the number of executions that run before this one. The service has no
-// such line; clients ignore unknown types.
+// queuedLine contains the number of executions that run before this one. The service sends no such
+// line. Clients ignore lines of unknown types.
 type queuedLine struct {
 	Type     string `json:"type"`
 	Position int    `json:"position"`

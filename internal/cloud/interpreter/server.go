@@ -27,14 +27,14 @@ const (
 	maxSessions = 256
 )
 
-// Options configure a [Server].
+// Options configures a [Server].
 type Options struct {
 	// Python is the beginning of the argv of the Python that kernels run. The program is an
 	// absolute path, or a name to search in PATH. If Python is empty, kernels of Python do not
 	// start, and their error explains how to install it.
 	Python []string
-	// Wasm runs the kernels of Python in WebAssembly. There are then no other kernels. nil
-	// means that Python runs them.
+	// Wasm runs the kernels of Python in WebAssembly. If Wasm is set, there are no other
+	// kernels. If it is nil, the program in Python runs the kernels of Python.
 	Wasm *kernel.Wasm
 	// Environ returns the environment of a kernel. It is called at each start of a kernel.
 	Environ func() ([]string, error)

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// slowPatience bounds how long other clients wait for a client that does not read. It does
-	// not apply to the output of the client's own requests: a client may slow down its own
+	// slowPatience bounds the time that other clients wait for a client that does not read. It does
+	// not apply to the output of the client's own requests, because a client may slow down its own
 	// execution without a bound.
 	slowPatience = 5 * time.Second
-	// absence bounds how long a session without a connection is kept.
+	// absence bounds the time that a session without a connection is kept.
 	absence = 10 * time.Minute
-	// attachedBytes bounds the bytes of messages in transit while there is a connection.
-	// absentBytes bounds the bytes of messages that wait while there is none. A single message
-	// may be larger.
+	// attachedBytes bounds the bytes of messages in transit while there is a connection. absentBytes
+	// bounds the bytes of messages that wait while there is no connection. A single message may be
+	// larger than either bound.
 	attachedBytes = 4 << 20
 	absentBytes   = 16 << 20
 	// messageOverhead is added to the size of each message. It bounds the number of messages.
@@ -273,7 +273,7 @@ func (b *sessionBuffer) put(m *jupyter.Message, limit int) bool {
 	return true
 }
 
-// asksNoMore reports whether id is the msg_id of a question before the last one. It returns
+// asksNoMore reports whether id is the msg_id of a question before the last question. It returns
 // false for any other id that a client sends as the parent of an answer.
 func (b *sessionBuffer) asksNoMore(id string) bool {
 	b.mu.Lock()

@@ -19,7 +19,7 @@ const (
 	maxQueueBytes = 64 << 20
 )
 
-// Errors of executions that Python did not raise, in the words of E2B's service.
+// Errors of executions that the code itself did not raise. Their wording is that of E2B's service.
 var (
 	// Died is the error of an execution whose kernel died.
 	Died = jupyter.ErrorContent{Name: "ContextRestarting", Value: "Context was restarted", Traceback: []string{}}
@@ -65,7 +65,8 @@ type Request struct {
 	stopOnError bool
 	done        chan struct{} // closed when the request is answered
 
-	// The fields up to signalled are set once the request is being served; guarded by Kernel.mu.
+	// The fields from proc to signalled are set once the request is being served; guarded by
+	// Kernel.mu.
 	proc        *process
 	number      uint64
 	armed       bool // from now on, an interrupt has an effect
@@ -99,9 +100,9 @@ type Client struct {
 	deliver func(context.Context, Event)
 }
 
-// Attach creates a client. The kernel calls deliver with one event after the other and waits
-// for it, so a slow client slows down the kernel. When ctx is done, deliver must return without
-// waiting. It must not call methods of the kernel or the client. The caller must close the
+// Attach creates a client. The kernel calls deliver with one event after the other and waits until
+// it returns, so a slow client slows down the kernel. When ctx is done, deliver must return without
+// waiting. deliver must not call methods of the kernel or the client. The caller must close the
 // client.
 func (k *Kernel) Attach(deliver func(context.Context, Event)) *Client {
 	c := &Client{kernel: k, deliver: deliver}
@@ -161,8 +162,8 @@ func (c *Client) Cancel(r *Request) {
 	}
 }
 
-// Answer answers the input_request that was sent to this client. It does nothing if there is
-// none.
+// Answer answers the input_request that was sent to this client. It does nothing if there is no
+// input_request.
 func (c *Client) Answer(value string) error {
 	return c.answer(&link.Command{Type: "input_reply", Value: value})
 }
@@ -180,8 +181,8 @@ func (c *Client) answer(reply *link.Command) error {
 	return p.send(reply)
 }
 
-// Close closes the client, which then receives no events. Its requests continue, but a question
-// to it raises EOFError.
+// Close closes the client. The client then receives no more events. Its requests continue, but a
+// question to this client raises EOFError.
 func (c *Client) Close() {
 	k := c.kernel
 	k.mu.Lock()
@@ -226,7 +227,7 @@ func (k *Kernel) reply(ctx context.Context, r *Request, content json.RawMessage)
 	k.status(ctx, r, jupyter.StateIdle)
 }
 
-// fail answers r with an error. r has not run, or not to its end.
+// fail answers r with an error. r has not run, or has not run to its end.
 func (k *Kernel) fail(r *Request, e jupyter.ErrorContent) {
 	if e.Traceback == nil {
 		e.Traceback = []string{e.Name + ": " + e.Value}

@@ -29,7 +29,8 @@ func parseLine(line []byte) (*link.Message, error) {
 }
 
 // parseStream parses a line of output that has exactly the form that the driver writes. This is
-// faster, and nearly all of many lines have this form. It returns nil for any other line.
+// faster than a general parser. When there are many lines, nearly all of them have this form.
+// parseStream returns nil for any other line.
 func parseStream(line []byte) *link.Message {
 	content, ok := bytes.CutPrefix(line, []byte(`{"type":"stream","content":`))
 	if !ok {

@@ -43,7 +43,7 @@ type Spec struct {
 	// not detected.
 	Memory *child.Memory
 	// Scratch is a directory for the connection files of Jupyter kernels. AnswerTimeout bounds
-	// operations that should take a Jupyter kernel no time. 0 means 10 seconds.
+	// operations that a Jupyter kernel should complete at once; 0 means 10 seconds.
 	Scratch       string
 	AnswerTimeout time.Duration
 	// Warm forks the process where possible. Nil means that the process always starts cold.
@@ -67,13 +67,13 @@ func (s *Spec) program() string {
 }
 
 var (
-	// ErrClosed is the error of a closed kernel.
+	// ErrClosed is the error of a call of a closed kernel.
 	ErrClosed = errors.New("kernel: closed")
 	// ErrNoPython is the error of a kernel without an interpreter. Its text is for people who
 	// operate the machine.
 	ErrNoPython = errors.New("the machine that this sandbox runs on has no python3: install Python 3.9 or newer there, or name one in E2BCTL_PYTHON, and start the local cloud again")
-	// ErrNotInImage is the error of a kernel whose interpreter is missing in the image of the
-	// sandbox.
+	// ErrNotInImage is the error of a kernel whose interpreter is missing because the image of the
+	// sandbox has none.
 	ErrNotInImage = errors.New("the image of this sandbox has none in its PATH: install Python 3.9 or newer in the image or in the sandbox; commands work without")
 	// ErrQueueFull is the error of a request that is refused because too many other requests
 	// wait.

@@ -55,7 +55,7 @@ type process struct {
 	// process. It is zero if the process died. Guarded by kernel.mu.
 	reason jupyter.ErrorContent
 	over   bool // the kernel has handled the end of the process; guarded by kernel.mu
-	// replaced means that clients are not informed of the end. Guarded by kernel.mu.
+	// replaced means that clients are not informed of the end of the process. Guarded by kernel.mu.
 	replaced bool
 
 	// tail is the end of the output on descriptors 1 and 2 before the driver was ready. If the

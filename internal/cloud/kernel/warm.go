@@ -28,9 +28,9 @@ type Warm struct {
 	Environ []string
 }
 
-// forkTimeout bounds the wait for the first message from a forked process. It is only for a
-// process that hangs: on a machine so busy that many processes wait, cold starts would take
-// even longer.
+// forkTimeout bounds the wait for the first message from a forked process. It is long because it is
+// only for a process that hangs. On a machine so busy that many processes wait, cold starts would
+// take even longer.
 const forkTimeout = 20 * time.Second
 
 // setup is the first message to a forked process. It follows descriptors 0 to 2.
@@ -110,7 +110,7 @@ func readShortLine(conn *net.UnixConn, v any) error {
 }
 
 // atStart lists prefixes of the names of variables that take effect when a program starts or a
-// library is loaded. In a forked process, it is too late for them.
+// library is loaded. In a forked process, they no longer take effect.
 var atStart = []string{
 	"PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OPENBLAS_", "OMP_", "GOTO_", "MKL_", "BLIS_", "NPY_", "NUMPY_",
 	"PANDAS_", "MPL", "MATPLOTLIB", "IPYTHON",

@@ -84,8 +84,8 @@ func (l *startingLines) Receive(take func(*link.Message) error) error {
 // maxEnding bounds the length, in bytes, of the reason for the end of a process.
 const maxEnding = 256
 
-// handleEnding records why a Python in WebAssembly ends. The exit status does not show it,
-// because it is always the same.
+// handleEnding records the reason why a Python in WebAssembly ends. The exit status does not
+// contain the reason, because it is always the same.
 func (p *process) handleEnding(m *link.Message) error {
 	var ending struct {
 		Reason string `json:"reason"`
@@ -102,8 +102,8 @@ func (p *process) handleEnding(m *link.Message) error {
 const heedTime = time.Second
 
 // endsHeedless is called before the code of r is interrupted. It ends the process if an earlier
-// interrupt had no effect. Code that caught that interrupt will catch others, and a loop in
-// JavaScript never receives them. The caller holds kernel.mu.
+// interrupt had no effect. Code that caught that interrupt will catch later interrupts too, and a
+// loop in JavaScript never receives interrupts. The caller holds kernel.mu.
 func (p *process) endsHeedless(r *Request) bool {
 	if r.signalled.IsZero() {
 		r.signalled = time.Now()

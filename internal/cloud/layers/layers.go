@@ -1,7 +1,7 @@
-// Package layers keeps the files with which sandboxes begin. Snapshots, forks and builds save
-// these files from a sandbox. A layer exists as long as it has a holder. If a layer must
-// outlast the server, its holder records this, and holds the layer again when the holder reads
-// the record.
+// Package layers keeps the files with which sandboxes begin. Snapshots, forks and builds save these
+// files from a sandbox. A layer exists as long as it has a holder. If a layer must outlast the
+// server, its holder records that it holds the layer. When the next server reads the record, the
+// holder holds the layer again.
 //
 // If the engine lets sandboxes share directories, a layer contains the files that a sandbox
 // wrote above its own layers, and a sandbox has a chain of layers. Otherwise, a layer contains
@@ -34,8 +34,8 @@ var ErrGone = errors.New("layers: the files are gone")
 // ErrNotShared reports that a layer needs sharing, but sandboxes cannot share files.
 var ErrNotShared = errors.New("layers: sandboxes cannot share files on this machine")
 
-// Use describes a holder whose layers can be created again, and the time of its last use. Dropping
-// the holder makes room.
+// Use describes a holder whose layers can be created again, and the time of its last use. A caller
+// may drop the holder to make room.
 type Use struct {
 	Name   string
 	At     time.Time
@@ -51,14 +51,14 @@ type Sharing interface {
 
 // Save saves the files of a sandbox to dir, an empty directory. With share, Save creates a
 // directory that other sandboxes can share, if the engine supports this. shared reports whether
-// it did.
+// Save created such a directory.
 type Save func(dir string, share bool) (shared bool, err error)
 
 // Options configure a [Set].
 type Options struct {
 	Store *store.Store
-	// Sharing returns the implementation of sharing. If it is nil or returns nil, sandboxes
-	// begin with copies. It is called for the first layer.
+	// Sharing returns the implementation of sharing. If Sharing is nil or returns nil, sandboxes begin
+	// with copies. It is called once, for the first layer.
 	Sharing func() Sharing
 	// Unneeded is called when a layer of [Set.Outside] no longer has a holder. nil: it is not
 	// called.
@@ -73,7 +73,7 @@ type Set struct {
 
 	mu      sync.Mutex
 	layers  map[string]*layer
-	unknown bool // there may be holders whose record is unreadable
+	unknown bool // there may be holders whose records are unreadable
 }
 
 type layer struct {
@@ -133,8 +133,8 @@ func (s *Set) Make(fill func(dir string) error) (id string, err error) {
 	return s.add(record{}, func(dir string) (bool, error) { return true, fill(dir) })
 }
 
-// AddMemory creates a layer from a sandbox's memory. save saves the memory to dir, an empty
-// directory. The caller holds the layer. If AddMemory fails, nothing of the layer is left.
+// AddMemory creates a layer from a sandbox's memory. save must save the memory to dir, an empty
+// directory. The caller holds the new layer. If AddMemory fails, nothing of the layer is left.
 func (s *Set) AddMemory(save func(dir string) error) (id string, err error) {
 	return s.add(record{Memory: true}, func(dir string) (bool, error) { return false, save(dir) })
 }
@@ -205,10 +205,10 @@ func (s *Set) Needs(name string) bool {
 // them.
 const MaxChain = 12
 
-// Chain adds the layer top above the layers below. top was saved from a sandbox with these
-// layers. Chain returns all layers, lowest first. If there are too many, it merges them into
-// one. None of them has memory. The caller must hold top before the call. Afterwards, the
-// caller holds each returned layer once. After an error, the caller does not even hold top.
+// Chain adds the layer top above the layers below. top was saved from a sandbox with these layers.
+// Chain returns all layers, lowest first. If there are too many, it merges them into one. None of
+// the layers has memory. The caller must hold top before the call. Afterwards, the caller holds
+// each returned layer once. After an error, the caller holds none of them, and no longer holds top.
 func (s *Set) Chain(ctx context.Context, below []string, top string) (chain []string, err error) {
 	dirs, err := s.Hold(below...)
 	if err != nil {
@@ -232,8 +232,8 @@ func (s *Set) Chain(ctx context.Context, below []string, top string) (chain []st
 
 // Base contains the files and the memory with which a sandbox begins.
 type Base struct {
-	// IDs lists the layers that are below a layer saved from the sandbox, lowest first. Layers
-	// lists the directories that the sandbox shares.
+	// IDs lists, lowest first, the layers that are below a layer that is saved from the sandbox.
+	// Layers lists the directories that the sandbox shares.
 	IDs, Layers []string
 	// Files is a directory of saved files, which the sandbox copies. Memory is a directory of
 	// saved memory. "" means that there is none. Copied releases both, and must be called when
@@ -371,7 +371,7 @@ func (s *Set) Release(ids ...string) {
 	}
 }
 
-// Keep makes Sweep remove no layers. It is called if the record of a holder is unreadable.
+// Keep prevents Sweep from removing layers. It is called if the record of a holder is unreadable.
 func (s *Set) Keep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -29,21 +29,22 @@
 // reached, saved memory is only in the store. If this machine cannot restore the memory, a
 // resume is refused, and the sandbox stays paused. It can be resumed without its memory.
 //
-// The files and memory of a pause are kept until the next pause replaces them or Kill removes
-// them. If a resumed sandbox ends for any other reason, it becomes paused again, in the state
-// of its latest pause, and can be resumed from that state. A frozen sandbox that is resumed
-// without its memory loses its processes.
+// The files and memory of a pause are kept until the next pause replaces them or Kill removes them.
+// If a resumed sandbox ends for any reason but Kill, it becomes paused again, in the state of its
+// latest pause. It can be resumed from that state. A frozen sandbox that is resumed without its
+// memory loses its processes.
 //
 // # Snapshots and forks
 //
 // A snapshot copies the files that a running sandbox wrote to a layer. It copies the memory to
 // another layer, if the engine can save it. The sandbox is stopped meanwhile, and continues
-// unchanged afterwards. The sandbox's own layers and the new ones form the chain with which
-// other sandboxes begin. If the engine can share files, these sandboxes share the files of the
-// chain, and hold its layers as long as they exist. Otherwise each of them begins with a copy.
-// They hold the memory until they run. A fork is a snapshot with which all its children begin.
-// It is removed with the last child.
+// unchanged afterwards. The sandbox's own layers and the new ones form the chain with which other
+// sandboxes begin. If the engine can share files, these sandboxes share the files of the chain, and
+// hold its layers as long as they exist. Otherwise each of them begins with a copy. They hold the
+// layer of the memory until they run. A fork makes a snapshot with which all its children begin.
+// This snapshot is removed with the last child.
 //
 // Unlike on the service, a snapshot does not preserve the sandbox itself: a source that ends is
-// gone, unless it was paused before. Otherwise files that nobody wants would fill the disk.
+// gone, unless it was paused before. If ended sandboxes were kept, files that nobody wants would
+// fill the disk.
 package lifecycle

@@ -95,7 +95,7 @@ func (r *Registry) endLocked(rec *record, e end) <-chan struct{} {
 	return done
 }
 
-// revertLocked puts a sandbox without processes back into the state of its latest pause.
+// revertLocked returns a sandbox without processes to the state of its latest pause.
 func (r *Registry) revertLocked(rec *record) {
 	r.leaveLocked(rec)
 	r.thawLocked(rec)
@@ -172,8 +172,8 @@ func (r *Registry) close(id string, instance Instance) {
 }
 
 const (
-	// closeDeadline bounds the time in which Close waits for pauses. closers bounds the number
-	// of concurrent pauses.
+	// closeDeadline bounds the time that Close waits for pauses. closers bounds the number of
+	// concurrent pauses.
 	closeDeadline = time.Minute
 	closers       = 2
 )
@@ -231,8 +231,8 @@ func (r *Registry) settle(ctx context.Context, rec *record) {
 	}
 }
 
-// save pauses a sandbox to the store, if it must outlive the registry. It first waits for room in
-// free. Memory is saved only in the first half of closeDeadline.
+// save pauses a sandbox to the store, if the sandbox must outlive the registry. It first waits for
+// room in free. It saves memory only in the first half of closeDeadline.
 func (r *Registry) save(ctx context.Context, rec *record, free chan struct{}) {
 	if !rec.AutoPause || !r.store.Durable() {
 		return

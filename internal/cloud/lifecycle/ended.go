@@ -14,7 +14,7 @@ const (
 	// which an end is remembered.
 	maxEnded   = 1000
 	remembered = time.Hour
-	// maxHow bounds the length of a remembered reason.
+	// maxHow bounds the length of the text of a remembered reason.
 	maxHow = 300
 )
 
@@ -54,7 +54,7 @@ func death(err error) end {
 }
 
 // words maps each reason to a text for everybody who knows the sandbox's id. A full reason may
-// contain information that is not for all of them.
+// contain information that is not for all of these people.
 var words = map[Reason]string{
 	Expired: "its lifetime was over", Killed: "it was killed", OutOfMemory: "it ran out of memory",
 	Died: "it died", ServerGone: "the local cloud ended",

@@ -28,7 +28,7 @@ var (
 type NotFoundError struct {
 	ID     string
 	Paused bool
-	// Reason, EndedAt and How describe the end of the sandbox. They are zero if it is unknown.
+	// Reason, EndedAt and How describe the end of the sandbox. They are zero if the end is unknown.
 	Reason  Reason
 	EndedAt time.Time
 	How     string
@@ -88,7 +88,7 @@ func (e *SaveError) Unwrap() error { return e.Err }
 // LaunchError reports that a sandbox could not be started. It wraps the cause.
 type LaunchError struct {
 	Err     error
-	Resumed bool // it was a resume that failed: the sandbox is still paused
+	Resumed bool // a resume failed, so that the sandbox is still paused
 }
 
 func (e *LaunchError) Error() string { return "lifecycle: launch: " + e.Err.Error() }
@@ -106,8 +106,8 @@ type RefusedError struct {
 func (e *RefusedError) Error() string { return "lifecycle: sandbox refused: " + e.Reason }
 
 // refusal adds a remedy to the error for a sandbox whose memory this machine cannot restore. It
-// returns every other error unchanged. The remedy is at the beginning, because reasons are
-// long.
+// returns every other error unchanged. The text of the remedy precedes the text of the error,
+// because reasons are long.
 func refusal(err error, remedy string) error {
 	if !errors.Is(err, engine.ErrOtherMachine) {
 		return err

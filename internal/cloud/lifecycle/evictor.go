@@ -24,9 +24,9 @@ func (r *Registry) evictor() {
 	}
 }
 
-// expireAllLocked starts to pause or end the sandboxes whose lifetime is over. It returns
-// channels that are closed when the sandboxes are paused or have ended, and the time until the
-// next lifetime is over. It checks all running sandboxes: they are few, and an ordered
+// expireAllLocked starts to pause or end the sandboxes whose lifetime is over. It returns channels
+// that are closed when the sandboxes are paused or have ended, and the time until the next lifetime
+// is over. It checks all running sandboxes, because there are only a few of them, and an ordered
 // structure would make every change of a lifetime slower.
 func (r *Registry) expireAllLocked() (over []<-chan struct{}, next time.Duration) {
 	next = never

@@ -22,8 +22,8 @@ type attempts struct {
 	order []string // keys of successful requests, oldest first
 }
 
-// fingerprint identifies a request. It leaves out the password of a proxy, which is sealed anew
-// for each request and therefore always different.
+// fingerprint identifies a request. It leaves out the password of a proxy, because the password is
+// sealed anew for each request and its sealed form is therefore always different.
 func (q Request) fingerprint() ([sha256.Size]byte, error) {
 	if q.Network != nil && q.Network.Proxy != nil {
 		asked, proxy := *q.Network, *q.Network.Proxy

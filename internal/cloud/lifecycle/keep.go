@@ -43,7 +43,7 @@ type saved struct {
 	Request   Request
 	StartedAt time.Time
 	PausedAt  time.Time
-	Memory    bool // the processes were also kept, while the server lived
+	Memory    bool // the processes were also kept, as long as the server lived
 	// SavedMemory means that the memory is also in the directory. Older programs ignore this
 	// field and boot from the files.
 	SavedMemory bool `json:",omitempty"`
@@ -73,7 +73,7 @@ func (r *Registry) keep(ctx context.Context, rec *record, sb Sandbox, instance I
 	return k, nil
 }
 
-// publish fills a new directory of the store, and records it.
+// publish fills a new directory of the store with the files of a paused sandbox, and records it.
 func (r *Registry) publish(ctx context.Context, dir string, sb Sandbox, instance Instance, p pause) (*kept, error) {
 	memory, err := r.keepMemory(ctx, dir, sb.ID, instance, p)
 	if err != nil {
@@ -95,7 +95,7 @@ func (r *Registry) publish(ctx context.Context, dir string, sb Sandbox, instance
 }
 
 // keepMemory saves the memory of a stopped sandbox below its files, if p.saveMemory is set. It
-// reports whether it did. In an automatic pause, it ignores a failure.
+// reports whether it saved the memory. In an automatic pause, it ignores a failure.
 func (r *Registry) keepMemory(ctx context.Context, dir, id string, instance Instance, p pause) (bool, error) {
 	if !p.saveMemory {
 		return false, nil
@@ -201,8 +201,8 @@ func (r *Registry) restore() {
 	}
 }
 
-// load reads the stored record of a sandbox. memory reports whether the sandbox's processes
-// were kept, too.
+// load reads the stored record of a sandbox. memory reports whether the processes of the sandbox
+// were kept in addition to its files.
 func (r *Registry) load(entry store.Record) (k *kept, memory bool, err error) {
 	var s saved
 	if err := json.Unmarshal(entry.Value, &s); err != nil {

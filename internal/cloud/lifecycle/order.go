@@ -9,8 +9,8 @@ import (
 // Position returns the position of the sandbox in lists. Lists are ordered by start time.
 func (sb *Sandbox) Position() ordered.Position { return ordered.Position{At: sb.StartedAt, ID: sb.ID} }
 
-// listed orders records by the position at which they were inserted. A record's sandbox may
-// have been started again since then.
+// listed orders records by the position that they had when they were inserted. A record's sandbox
+// may have been started again since then.
 var listed ordered.By[*record] = func(rec *record) ordered.Position { return rec.position }
 
 // placeLocked inserts a record into the list to which it belongs now: up, down, or none.
@@ -45,8 +45,8 @@ type Query struct {
 	Limit           int                    // maximum number; 0: no limit
 }
 
-// Page returns the matching sandboxes in order. It does not check sandboxes before q.After,
-// after the last one that it returns, or in states that q does not select.
+// Page returns the matching sandboxes in order. It checks only sandboxes after q.After, up to the
+// last one that it returns, in the states that q selects.
 func (r *Registry) Page(q Query) []*Sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,8 +95,8 @@ func (r *Registry) nextLocked(q *Query, after *ordered.Position) *record {
 	return next
 }
 
-// Running returns the number of running sandboxes that match, on all pages. Without conditions,
-// it does not check each sandbox.
+// Running returns the number of running sandboxes that match, on all pages. If q has no conditions,
+// Running does not check each sandbox.
 func (r *Registry) Running(q Query) int {
 	if q.Match == nil && q.StartedAfter.IsZero() {
 		r.mu.Lock()

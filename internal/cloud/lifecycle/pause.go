@@ -120,8 +120,8 @@ func (r *Registry) pause(ctx context.Context, rec *record, sb *Sandbox, instance
 	return k, err
 }
 
-// checkPause returns an error if the engine does not support a pause. It allows an automatic
-// pause, which then does not keep the memory.
+// checkPause returns an error if the engine does not support the pause. If the engine cannot keep
+// the memory, an automatic pause is still allowed, and does not keep the memory.
 func (r *Registry) checkPause(sb *Sandbox, instance Instance, p pause) error {
 	if sb.Memory {
 		err := instance.Check(engine.Pauses)
@@ -153,8 +153,8 @@ const (
 	retryFor   = 10 * time.Minute
 )
 
-// runOnLocked returns the next state of a sandbox that could not be paused. An automatic pause
-// is retried for a limited time.
+// runOnLocked returns the next state of a sandbox that could not be paused and therefore continues
+// to run. An automatic pause is retried for a limited time.
 func (r *Registry) runOnLocked(rec *record, p pause, err error) State {
 	if !p.unasked {
 		return Running
@@ -167,8 +167,8 @@ func (r *Registry) runOnLocked(rec *record, p pause, err error) State {
 	return Running
 }
 
-// freeze counts a sandbox as one whose processes are kept. It returns an error if the limit is
-// reached.
+// freeze counts a sandbox in the number of sandboxes whose processes are kept. It returns an error
+// if the limit is reached.
 func (r *Registry) freeze(rec *record, bytes int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

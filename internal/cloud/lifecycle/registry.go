@@ -13,7 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// Default limits of a cloud. A limit that the hosted service has, too, has the same value there.
+// Default limits of a cloud. If the hosted service also has a limit, the default has the service's
+// value.
 const (
 	DefaultMaxSandboxes = 100
 	DefaultMaxLifetime  = 24 * time.Hour
@@ -25,18 +26,18 @@ const (
 type Options struct {
 	MaxSandboxes int           // maximum number of sandboxes with a place; 0: DefaultMaxSandboxes
 	MaxLifetime  time.Duration // longest lifetime of a sandbox; 0: DefaultMaxLifetime
-	// MaxFrozen bounds the number of paused sandboxes whose processes are kept. MaxFrozenMemory
-	// bounds the bytes of their memory. When a limit is reached, memory that is saved in a
-	// durable store is kept only there. A zero MaxFrozen means DefaultMaxFrozen. A zero
-	// MaxFrozenMemory means that there is no limit.
+	// MaxFrozen bounds the number of paused sandboxes whose processes are kept. MaxFrozenMemory bounds
+	// the bytes of their memory. When a limit is reached, the memory of a further sandbox is kept only
+	// in the store, if the store is durable and the memory is saved there. A zero MaxFrozen means
+	// DefaultMaxFrozen. A zero MaxFrozenMemory means that there is no limit.
 	MaxFrozen       int
 	MaxFrozenMemory int64
-	// MaxKept bounds the number of sandboxes whose files are kept; 0 means DefaultMaxKept. When
-	// it is reached, a requested pause is refused. A pause at the end of a lifetime fails, so
-	// that the sandbox lives for some more minutes and then ends.
+	// MaxKept bounds the number of sandboxes whose files are kept; 0 means DefaultMaxKept. When this
+	// number is reached, a requested pause is refused. A pause at the end of a lifetime fails, so that
+	// the sandbox lives for some more minutes and then ends.
 	MaxKept int
-	// Secure gives every sandbox an access token, whatever its request says. TrafficTokens gives
-	// every sandbox a traffic token, even if its ports are public.
+	// Secure gives every sandbox an access token, regardless of its request. TrafficTokens gives every
+	// sandbox a traffic token, even if its ports are public.
 	Secure, TrafficTokens bool
 	Logger                *slog.Logger // nil: no log
 
@@ -70,7 +71,7 @@ type Registry struct {
 	mu       sync.Mutex
 	records  map[string]*record
 	running  map[string]*record // records in the state Running
-	up, down []*record          // sandboxes that run, and all others, in the order of lists
+	up, down []*record          // up: sandboxes that run; down: all others; both in the order of lists
 	ended    endedLog
 	attempts attempts
 	places   int    // number of sandboxes with a place
@@ -95,7 +96,7 @@ type record struct {
 	placed     bool        // counted in Registry.places
 	frozen     *int64      // bytes in Registry.frozen; nil: not counted
 	kept       *kept       // saved files and memory of the latest pause; nil: none
-	base       layers.Base // layers of the sandbox; set before other goroutines know the record
+	base       layers.Base // layers of the sandbox; set before other goroutines can access the record
 	asks       *network.Asks
 	once       *once      // request that made the sandbox; nil: one without an idempotency key
 	storing    sync.Mutex // held while the record of an instance that is Lasting is stored; before Registry.mu
@@ -109,7 +110,7 @@ type record struct {
 	retryUntil time.Time
 }
 
-// becomeLocked replaces all fields of a record's sandbox that may change by those of sb.
+// becomeLocked replaces all fields of a record's sandbox that may change by the fields of sb.
 func (rec *record) becomeLocked(sb Sandbox) {
 	rec.Request, rec.State, rec.StartedAt, rec.EndAt = sb.Request, sb.State, sb.StartedAt, sb.EndAt
 	rec.Memory, rec.Unresponsive = sb.Memory, sb.Unresponsive
@@ -156,7 +157,7 @@ func New(o Options) *Registry {
 // MaxLifetime returns the longest possible lifetime of a sandbox.
 func (r *Registry) MaxLifetime() time.Duration { return r.options.MaxLifetime }
 
-// Count returns the number of sandboxes that run, and of all others.
+// Count returns the number of running sandboxes and the number of all other sandboxes.
 func (r *Registry) Count() (running, paused int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -267,11 +268,11 @@ func (r *Registry) Kill(id string) error {
 	return kill()
 }
 
-// SetEgress replaces a running sandbox's rules for outgoing connections. It records the fields
-// of asked for outgoing connections, and ignores the fields for incoming ones. It returns a
-// [*NotFoundError] if the sandbox does not exist or is paused, and a [*StateError] if its state
-// is changing. It returns a [*RefusedError] if asked has headers and the sandbox was created
-// without them.
+// SetEgress replaces a running sandbox's rules for outgoing connections. From asked, it records the
+// fields for outgoing connections and ignores the fields for incoming connections. It returns a
+// [*NotFoundError] if the sandbox does not exist or is paused, and a [*StateError] if its state is
+// changing. It returns a [*RefusedError] if asked has headers and the sandbox was created without
+// them.
 func (r *Registry) SetEgress(id string, asked Network, rules *network.Rules) error {
 	return r.recorded(context.Background(), id, func() error { return r.setEgress(id, asked, rules) })
 }
@@ -307,8 +308,8 @@ func (r *Registry) Asks(id string) (*network.Asks, error) {
 	return asks, err
 }
 
-// enter reserves a place for a sandbox before it is started. Otherwise concurrent requests
-// could start more sandboxes than are allowed.
+// enter reserves a place for a sandbox before it is started. Without this reservation, concurrent
+// requests could start more sandboxes than are allowed.
 func (r *Registry) enter(rec *record) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -378,9 +379,9 @@ func (r *Registry) findLocked(id string) (*record, error) {
 	return rec, nil
 }
 
-// notFoundLocked returns the error for a sandbox that has a record, but is treated as if it did
-// not exist. The error says that the sandbox is paused, or why it ended, if that is known. The
-// caller holds r.mu.
+// notFoundLocked returns the error for a sandbox that has a record, but is treated as if it did not
+// exist. The error contains the reason: that the sandbox is paused, or, if it is known, the reason
+// for the sandbox's end. The caller holds r.mu.
 func (r *Registry) notFoundLocked(rec *record) error {
 	if rec.State == Paused {
 		return &NotFoundError{ID: rec.ID, Paused: true}

@@ -17,10 +17,10 @@ type ResumeOptions struct {
 	AutoPause  *bool // new value of AutoPause; nil: unchanged
 }
 
-// Connect extends the lifetime of a running sandbox, or resumes a paused one. It returns the
-// record. resumed reports whether the sandbox was paused. The error is a [*NotFoundError], a
-// [*StateError], a [*LimitError], a [*LaunchError], [ErrUnresponsive], [ErrClosed] or the error
-// of ctx. If ctx ends, a resume that has begun continues.
+// Connect extends the lifetime of a running sandbox, or resumes a paused sandbox. It returns the
+// sandbox's record. resumed reports whether the sandbox was paused. The error is a
+// [*NotFoundError], a [*StateError], a [*LimitError], a [*LaunchError], [ErrUnresponsive],
+// [ErrClosed] or the error of ctx. If ctx ends, a resume that has begun continues.
 func (r *Registry) Connect(ctx context.Context, id string, o ResumeOptions) (sb Sandbox, resumed bool, err error) {
 	resumed = true
 	err = r.handle(ctx, id, onConnect, func(rec *record) (*transition, error) {
@@ -51,8 +51,8 @@ func (r *Registry) Resume(ctx context.Context, id string, o ResumeOptions) (Sand
 }
 
 // connected returns the record of a sandbox that ran a moment ago. It extends the sandbox's
-// lifetime to at least lifetime, because a caller that joined the resume of another caller
-// requested its own lifetime.
+// lifetime to at least lifetime. This is needed because a caller that waited for the resume of
+// another caller requested a lifetime of its own.
 func (r *Registry) connected(id string, lifetime time.Duration) (Sandbox, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

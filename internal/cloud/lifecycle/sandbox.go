@@ -22,9 +22,9 @@ type Template struct {
 	// defaults of envd. Home is the home of User, for builds from a snapshot. "" means /root or
 	// a directory in /home.
 	User, Home, Workdir string
-	// Start is a command that every sandbox runs after it was created, or booted from its
-	// files. Ready is a command that succeeds once the program of Start can be used. "" means
-	// that there is no command.
+	// Start is a command that every sandbox runs after it was created or was booted from its files.
+	// Ready is a command that succeeds once the program of Start can be used. An empty Start or Ready
+	// means that there is no such command.
 	Start, Ready string
 	// Engine is the name of the engine that runs the sandbox. "" means the server's engine.
 	// Image is the container image of the sandbox. nil means that there is none.
@@ -41,21 +41,21 @@ type Request struct {
 	Metadata map[string]string
 	Internet *bool    // requested internet access; nil: not requested
 	Network  *Network // requested network; nil: not requested
-	// AutoPause pauses the sandbox at the end of its lifetime instead of ending it. KeepMemory
-	// then keeps the memory. With AutoResume, requests resume the sandbox as long as its memory
+	// AutoPause pauses the sandbox at the end of its lifetime instead of ending it. KeepMemory keeps
+	// the memory in such a pause. With AutoResume, requests resume the sandbox as long as its memory
 	// is kept.
 	AutoPause, KeepMemory, AutoResume bool
 	Volumes                           []VolumeMount
-	// Mounts lists the requested directories of the host.
+	// Mounts lists the directories of the host that were requested as mounts.
 	Mounts []mounts.Mount `json:",omitempty"`
 	// Headers allows rules for headers. The sandbox then starts with a certificate authority,
 	// which these rules need.
 	Headers bool `json:",omitempty"`
 	// Egress contains the rules that result from Internet and Network.
 	Egress *network.Rules `json:"-"`
-	// Layers lists the ids of the layers with which the sandbox begins, lowest first. The
-	// caller holds them until Create has returned. In a record, they are the layers that the
-	// sandbox shares, which the record holds as long as the sandbox exists.
+	// Layers lists the ids of the layers with which the sandbox begins, lowest first. The caller holds
+	// them until Create has returned. In a record, Layers lists the layers that the sandbox shares.
+	// The record holds them as long as the sandbox exists.
 	Layers []string `json:",omitempty"`
 }
 
@@ -68,7 +68,7 @@ func (q *Request) rules() (*network.Rules, error) { return q.Network.Rules(q.Int
 // Network is the request for a sandbox's network.
 type Network struct {
 	AllowOut, DenyOut  []string
-	NameServers        []string                     `json:",omitempty"` // also reachable, if AllowOut contains names
+	NameServers        []string                     `json:",omitempty"` // addresses that are also reachable, if AllowOut contains names
 	Headers            map[string]map[string]string `json:",omitempty"` // headers to add to requests, keyed by host
 	Proxy              *network.EgressProxy         `json:",omitempty"` // proxy for outgoing connections
 	Ask                bool                         `json:",omitempty"` // a program decides about hosts that no list names
@@ -123,14 +123,15 @@ type Sandbox struct {
 	Memory, Unresponsive bool
 }
 
-// Runs reports whether the sandbox runs from the point of view of clients. During a snapshot it
-// does, although its processes stop for a moment.
+// Runs reports whether the sandbox runs from the point of view of clients. It returns true during a
+// snapshot, although the processes stop for a moment then.
 func (sb *Sandbox) Runs() bool { return sb.State == Running || sb.State == Snapshotting }
 
 // PublicPorts reports whether ports of programs require no token, although there may be one.
 func (sb *Sandbox) PublicPorts() bool { return !sb.Network.Private() }
 
-// Wakes reports whether a request resumes the sandbox, which is paused or about to run.
+// Wakes reports whether a request to the sandbox resumes it. The sandbox must be paused or about to
+// run.
 func (sb *Sandbox) Wakes() bool { return sb.AutoResume && sb.Memory && !sb.Unresponsive }
 
 // A Spec describes a sandbox to launch.
@@ -145,7 +146,7 @@ type Spec struct {
 	Envs         map[string]string // environment that was set at creation
 	Metadata     map[string]string // metadata, as requested
 	Egress       *network.Rules    // rules for outgoing connections
-	Asks         *network.Asks     // questions about hosts, if Egress asks
+	Asks         *network.Asks     // questions about hosts, if Egress requires such questions
 	Layers       []string          // directories of shared files, lowest first
 	Files        string            // directory of saved files, above Layers; "": none
 	Memory       string            // directory of saved memory; "": processes start anew
@@ -159,7 +160,7 @@ type Spec struct {
 // An Instance is a running sandbox.
 type Instance interface {
 	Done() <-chan struct{} // closed when the instance has ended, for any reason; Close waits for the clean-up
-	Err() error            // reason for the end; nil before the end. No client may learn of the end before Err returns it.
+	Err() error            // reason for the end; nil before the end. Err must return the reason before any client can learn of the end.
 	Close() error          // ends the instance; when it returns, all processes are dead
 
 	// Check returns nil if the engine promises a feature. Otherwise it returns a
@@ -175,9 +176,9 @@ type Instance interface {
 	// are idempotent. Close also ends a paused sandbox.
 	Pause(ctx context.Context) error
 	Resume(ctx context.Context) error
-	// SaveMemory writes the memory of a paused sandbox to dir, an empty directory, and syncs
-	// it. dir can then be the Memory of a Spec, together with Files that Save saves afterwards.
-	// It is called only if the engine promises [engine.SavedMemory].
+	// SaveMemory writes the memory of a paused sandbox to dir, an empty directory, and syncs it. dir
+	// can then be the Memory of a Spec whose Files are saved by a later call of Save. SaveMemory is
+	// called only if the engine promises [engine.SavedMemory].
 	SaveMemory(ctx context.Context, dir string) error
 	// Save copies the files that a paused sandbox wrote to dir, and syncs them. dir is empty,
 	// or contains only the directory with the memory. dir can then be the Files of a Spec.

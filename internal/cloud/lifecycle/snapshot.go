@@ -11,8 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 )
 
-// A Checkpoint is the state of a running sandbox at one time. Other sandboxes can begin with
-// it.
+// A Checkpoint is the state of a running sandbox at one time, with which other sandboxes can begin.
 type Checkpoint struct {
 	Sandbox Sandbox
 	// Layers contain the sandbox's files and, if Memory is set, its memory. The caller holds
@@ -115,8 +114,9 @@ func (r *Registry) checkpointLocked(rec *record, memory *bool, made *tops) *tran
 	})
 }
 
-// wantsMemory reports whether to save the memory of a sandbox. If envd does not answer, the
-// memory is useless. This is an error only if the memory was requested explicitly.
+// wantsMemory reports whether to save the memory of a sandbox. If envd does not answer, the saved
+// memory would be useless, so wantsMemory returns false. If the memory was requested explicitly, it
+// returns an error instead.
 func wantsMemory(ctx context.Context, instance Instance, memory *bool) (bool, error) {
 	promised := instance.Check(engine.SavedMemory) == nil
 	if !promised || memory != nil && !*memory {
@@ -129,7 +129,8 @@ func wantsMemory(ctx context.Context, instance Instance, memory *bool) (bool, er
 	return unhealthy == nil, nil
 }
 
-// addLayers adds the layers of a running sandbox. If it fails, no layer is left.
+// addLayers saves the files of a running sandbox, and its memory if memory is set, as new layers.
+// If it fails, no layer is left.
 func (r *Registry) addLayers(ctx context.Context, instance Instance, memory bool) (made tops, err error) {
 	made.files, err = r.layers.Add(func(dir string, share bool) (shared bool, err error) {
 		if !memory {

@@ -1,6 +1,6 @@
 package lifecycle
 
-// State is the state of a sandbox. Only a sandbox that calls can find has a state.
+// State is the state of a sandbox. A sandbox has a state only while calls can find it.
 type State int
 
 // States of a sandbox.
@@ -47,9 +47,10 @@ const (
 	absent              // return the error for a sandbox that does not exist
 )
 
-// table defines the reply to each event in each state. It is the same as on the service, with
-// one difference. The service refuses a snapshot or fork during another one. Here, it waits,
-// because the other caller may have gone, and its transition then takes a moment to end.
+// table defines the reply to each event in each state. It is the same as on the service, with one
+// difference. The service refuses a snapshot or fork while another one is in progress. Here, the
+// second one waits: the caller of the first one may have gone, and the first one's transition then
+// takes a moment to end.
 var table = [events][states]reply{
 	//           running pausing paused  resuming snapshotting killing
 	onGet:      {act, act, act, act, act, absent},

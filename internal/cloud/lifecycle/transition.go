@@ -13,8 +13,8 @@ type transition struct {
 	err    error              // error of the transition; set before done is closed
 }
 
-// handle handles an event of a sandbox as table defines. For act, it calls f with the lock held. If
-// f returns a transition, handle waits for its end.
+// handle handles an event of a sandbox as table defines. If the reply is act, handle calls f with
+// the lock held. If f returns a transition, handle waits for its end.
 func (r *Registry) handle(ctx context.Context, id string, e event, f func(rec *record) (*transition, error)) error {
 	for range maxWaits {
 		r.mu.Lock()

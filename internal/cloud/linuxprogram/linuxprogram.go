@@ -1,8 +1,8 @@
-// Package linuxprogram provides the first process of containers that cannot run the program of
-// the server. That program may be for another system, for another processor than the daemon's,
-// or linked to libraries that a container may lack. Release builds contain the packed program.
-// Other builds compile it once, with the Go of this machine, from their own sources.
-// Package contained is its main function.
+// Package linuxprogram provides the first process of containers that cannot run the program of the
+// server. That program may be for another system, for another processor than the daemon's, or
+// linked to libraries that a container may lack. Release builds contain the packed program. Other
+// builds compile it once, with the Go of this machine, from their own sources. Package contained
+// contains the main function of this program.
 package linuxprogram
 
 import (
@@ -120,7 +120,7 @@ func (o origin) find() (string, error) {
 	return filepath.Join(dir, name), nil
 }
 
-// check returns an error unless a directory contains a program.
+// check returns an error if a directory does not contain a program.
 func check(dir string) error {
 	_, err := os.Stat(filepath.Join(dir, name))
 	return err

@@ -24,8 +24,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
 )
 
-// modulePath is the path of the module whose sources are needed. A module that replaces it has
-// another path.
+// modulePath is the path of the module whose sources are needed. If a replacement of the module is
+// in use, the replacement has another path.
 const modulePath = "github.com/e2bctl/e2bctl"
 
 // source is the origin of the sources. It is a version of a module, or a working tree.
@@ -123,7 +123,7 @@ func (s source) key() (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)[:12]), err
 }
 
-// isAside reports whether no file in a directory with this name is part of the program.
+// isAside reports whether the files in a directory with this name are not part of the program.
 func isAside(name string) bool {
 	return strings.HasPrefix(name, ".") || slices.Contains([]string{"testdata", "tools", "interop", "bench", "node_modules", "__pycache__"}, name)
 }

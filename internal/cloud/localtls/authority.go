@@ -37,9 +37,9 @@ var loopback = []*net.IPNet{
 	{IP: net.IPv6loopback, Mask: net.CIDRMask(128, 128)},
 }
 
-// Authority is a certificate authority for the names of one domain, for localhost, and for
-// loopback addresses. A critical constraint restricts its own certificate to these names. So a
-// thief of its key cannot impersonate other sites. It is safe for concurrent use.
+// Authority is a certificate authority for the names of one domain, for localhost, and for loopback
+// addresses. A critical constraint restricts its own certificate to these names. So a person who
+// steals its key cannot impersonate other sites. An Authority is safe for concurrent use.
 type Authority struct {
 	domain string
 	cert   *x509.Certificate
@@ -164,9 +164,9 @@ func parse(text []byte, domain string) (*Authority, error) {
 	return a, nil
 }
 
-// CheckAuthority returns an error unless text is a single certificate of a suitable authority.
-// The authority must not be able to certify any names except those of the domain, localhost,
-// and loopback addresses. A machine may trust only such an authority.
+// CheckAuthority returns an error if text is not a single certificate of a suitable authority. The
+// authority must be unable to certify any names except those of the domain, localhost, and loopback
+// addresses. A machine may trust only such an authority.
 func CheckAuthority(text []byte, domain string) error {
 	if err := CheckDomain(domain); err != nil {
 		return err
@@ -280,8 +280,8 @@ func writeFile(path string, text []byte, publish func(from, to string) error) er
 	return err
 }
 
-// flush syncs the content of a file, so that it survives a power failure: clients trust an
-// authority for years. Files that are written at each start need not be flushed.
+// flush syncs the content of a file, so that it survives a power failure. This is needed because
+// clients trust an authority for years. Files that are written at each start need not be flushed.
 func flush(path string) error {
 	file, err := os.Open(path)
 	if err != nil {

@@ -7,13 +7,14 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
-// longest is the maximum length of a domain. It leaves space for "65535-", an id and a dot
-// before the domain: a name has at most 253 bytes.
+// longest is the maximum length of a domain. A name has at most 253 bytes, and longest leaves space
+// for "65535-", an id and a dot before the domain.
 const longest = 253 - 64
 
-// CheckDomain returns an error if a domain cannot be that of a cloud. A valid domain is
-// localhost, or a name of at least two labels in lower case, without port and final dot. With a
-// single label, or a public suffix such as co.uk, an authority could certify domains of others.
+// CheckDomain returns an error if a domain cannot be that of a cloud. A valid domain is localhost,
+// or a name of at least two labels in lower case, without port and final dot. A single label, or a
+// public suffix such as co.uk, is not valid, because its authority could certify domains of other
+// owners.
 func CheckDomain(domain string) error {
 	labels := strings.Split(domain, ".")
 	for _, label := range labels {

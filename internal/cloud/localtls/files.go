@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// Files are a certificate and its private key in files. They are read again when they change.
+// Files is a certificate and its private key in files. The files are read again when they change.
 // Files is safe for concurrent use.
 type Files struct {
 	cert, key string
 	logger    *slog.Logger
 
 	mu   sync.Mutex
-	seen [2]os.FileInfo // of the files that were read last
+	seen [2]os.FileInfo // information about the files that were read last
 	pair *tls.Certificate
 }
 
-// OpenFiles reads the PEM files of a certificate, followed by its intermediate certificates, and
-// of its private key.
+// OpenFiles reads two PEM files: cert contains the certificate followed by its intermediate
+// certificates, and key contains its private key.
 func OpenFiles(cert, key string, logger *slog.Logger) (*Files, error) {
 	f := &Files{cert: cert, key: key, logger: logger}
 	seen, err := f.stat()

@@ -14,8 +14,8 @@ const (
 	organization = "e2bctl local cloud"
 	clockSkew    = time.Hour           // how far the clocks of clients, such as virtual machines, may be behind
 	leafLife     = 90 * 24 * time.Hour // lifetime of a leaf, which is used for two thirds of this time
-	// maxLeaves bounds the kept leaves: the number of sandboxes times the number of ports in use.
-	// Creating a leaf takes 0.1 ms.
+	// maxLeaves bounds the number of leaves that are kept. The number of leaves is the number of
+	// sandboxes times the number of ports in use. Creating a leaf takes 0.1 ms.
 	maxLeaves = 1024
 )
 
@@ -25,9 +25,10 @@ type leaf struct {
 	cert *tls.Certificate
 }
 
-// certificate returns the certificate for the name that a client requests. If the client
-// requests no name, or a foreign one, it receives the certificate for localhost and the
-// address. The client's error then shows both names.
+// certificate returns the certificate for the name that a client requests. If the client requests
+// no name, or a name that the authority does not serve, it receives the certificate for localhost
+// and the address. The error of the client then contains both the requested name and a name of the
+// certificate.
 func (a *Authority) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
 	var address net.IP
@@ -64,8 +65,8 @@ func (a *Authority) drop(place *list.Element) {
 	a.recent.Remove(place)
 }
 
-// serves reports whether a name is the domain, localhost, or one label below either, such as
-// api.DOMAIN or PORT-ID.DOMAIN. The router decides which of these names exist.
+// serves reports whether a name is the domain or localhost, or has one label before either of
+// these, such as api.DOMAIN or PORT-ID.DOMAIN. The router decides which of these names exist.
 func (a *Authority) serves(name string) bool {
 	if name == Localhost || name == a.domain {
 		return true
@@ -74,7 +75,7 @@ func (a *Authority) serves(name string) bool {
 	return (rest == Localhost || rest == a.domain) && isLabel(label)
 }
 
-// issue creates the certificate for a name. If name is "", it creates the one for localhost,
+// issue creates the certificate for a name. If name is "", it creates a certificate for localhost,
 // the domain and an address.
 func (a *Authority) issue(name string, address net.IP) (*tls.Certificate, error) {
 	now := time.Now()

@@ -12,10 +12,10 @@ import (
 // Handshake is the first byte of every TLS connection. No HTTP request begins with it.
 const Handshake = 0x16
 
-// Listener accepts the connections of several listeners. It returns a connection that begins
-// with a TLS handshake as [*tls.Conn], and any other connection unchanged. A client that sends
-// nothing does not block others, and is closed after the Patience of its listener. Listener is
-// safe for concurrent use.
+// Listener accepts the connections of several listeners. It returns a connection that begins with a
+// TLS handshake as [*tls.Conn], and any other connection unchanged. A client that sends nothing
+// does not block other clients. Its connection is closed after the Patience of its listener.
+// Listener is safe for concurrent use.
 type Listener struct {
 	inner   []*connlimit.Listener
 	config  *tls.Config
@@ -65,8 +65,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// accept accepts from one listener, and passes its connections and errors to Accept. The caller
-// of Accept waits before it tries again after a temporary error.
+// accept accepts from one listener, and passes its connections and errors to Accept. After a
+// temporary error, the caller of Accept waits before the next call.
 func (l *Listener) accept(from *connlimit.Listener) {
 	for {
 		conn, err := from.Accept()
@@ -79,7 +79,8 @@ func (l *Listener) accept(from *connlimit.Listener) {
 	}
 }
 
-// dispatch reads the first byte of a connection, and passes the connection on.
+// dispatch reads the first byte of a connection, and passes the connection to Accept. If the
+// connection begins with a TLS handshake, dispatch passes it as [*tls.Conn].
 func (l *Listener) dispatch(conn net.Conn) {
 	first, err := peek(conn)
 	if err != nil {

@@ -39,8 +39,8 @@ func (t Trust) Env() []string {
 	return []string{envBundle + "=" + t.Bundle, envRequests + "=" + t.Requests, envExtra + "=" + t.Extra}
 }
 
-// WriteTrust writes the files to dir. Certificates that the variables of this process name,
-// such as those of a company's proxy, are still trusted.
+// WriteTrust writes the files to dir. Files that the variables of this process name, such as the
+// certificates of a company's proxy, are included, so that their certificates are still trusted.
 func (a *Authority) WriteTrust(dir string) (Trust, error) {
 	t := Trust{
 		Authority: filepath.Join(dir, "ca.pem"),

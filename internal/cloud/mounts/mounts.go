@@ -1,7 +1,7 @@
-// Package mounts decides which directories of the host sandboxes may use. The owner of the
-// cloud mounts some directories in all sandboxes, and allows others. Clients can only request
-// directories below an allowed one. The package also creates the mounts, so that they keep the
-// same promises with every engine ([Show]).
+// Package mounts decides which directories of the host sandboxes may use. The owner of the cloud
+// mounts some directories in all sandboxes, and allows others. Clients can only request directories
+// below an allowed one. The package also creates the mounts, so that mounts keep the same promises
+// with every engine ([Show]).
 package mounts
 
 import (

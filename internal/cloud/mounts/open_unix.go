@@ -4,5 +4,6 @@ package mounts
 
 import "syscall"
 
-// directory makes opening fail for other files, instead of blocking until a pipe has a writer.
+// directory is the flag with which an open fails for other files. Without it, the open of a pipe
+// would block until the pipe has a writer.
 const directory = syscall.O_DIRECTORY

@@ -12,22 +12,24 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 )
 
-// StrangerID owns the files that root of a sandbox creates in a directory of the host. It is an
-// id of the host. No process has this id, so a program with its rights is of no use to anyone.
+// StrangerID owns the files that root of a sandbox creates in a directory of the host. It is an id
+// of the host. No process has this id, so a program that runs with the rights of this id is of no
+// use to anyone.
 const StrangerID = spawn.IDBase + spawn.SlotSize - 2
 
-// Owner maps the rights over a directory to ids of a sandbox. The ids are ids of the host.
+// Owner maps the rights over a directory to ids of a sandbox. All ids in an Owner are numbers on
+// the host.
 type Owner struct {
 	User, Group int // ids that receive the rights of the directory's owner and of its group
 	Root        int // id of root in the sandbox
-	// Powerless means that no id of the sandbox has capabilities on the host. Only then may a
-	// directory be mounted without mapping ids. In it, the sandbox can read the files that
-	// every user can read.
+	// Powerless means that no id of the sandbox has capabilities on the host. Only if Powerless is set
+	// may a directory be mounted without mapping ids. In such a mount, the sandbox can read the files
+	// that every user can read.
 	Powerless bool
 }
 
-// OpenDir opens the directory of a mount. If the mount already has it open, OpenDir opens it a
-// second time.
+// OpenDir opens the directory of a mount. If the mount already has an open file for the directory,
+// OpenDir opens the directory a second time.
 func OpenDir(m engine.Mount) (*os.File, error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
 	if m.File == nil {
@@ -44,12 +46,12 @@ func OpenDir(m engine.Mount) (*os.File, error) {
 	return os.NewFile(uintptr(fd), m.Dir), nil
 }
 
-// Show creates a mount of dir, the open directory of m, that is not attached yet. The mount
-// keeps the promises of every engine. Users of the host other than those in o have no
-// equivalent in it, especially root, because a sandbox must not create files of root.
-// Set-user-ID bits and device nodes have no effect, and file systems that are mounted below are
-// left out. binary may be any program; it is not run. If a promise cannot be kept, the error is
-// the [engine.LackError] of Mounts.
+// Show creates a mount of dir, the open directory of m, that is not attached yet. The mount keeps
+// the promises that mounts have with every engine. Users of the host who are not in o have no
+// equivalent in the mount. This applies especially to root, because a sandbox must not create files
+// of root. Set-user-ID bits and device nodes have no effect, and file systems that are mounted
+// below are left out. binary may be any program, because it is not run. If a promise cannot be
+// kept, the error is the [engine.LackError] of Mounts.
 func Show(dir *os.File, m engine.Mount, binary *os.File, o Owner) (*os.File, error) {
 	mount, err := show(dir, m.Writable, binary, o)
 	if err != nil {

@@ -15,7 +15,7 @@ const maxTarget = 1024
 // kernel, the files of its first process, and its program in a container.
 var ownTrees = []string{"/proc", "/sys", "/dev", "/run", "/var/run", "/.e2bctl"}
 
-// vital lists directories and files that a sandbox needs to start, or that it writes then.
+// vital lists directories and files that a sandbox needs to start, or that it writes at the start.
 // Paths below these directories may be mounted.
 var vital = []string{
 	"/", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
@@ -24,7 +24,7 @@ var vital = []string{
 	"/etc/sudoers.d", "/etc/apt", "/etc/apt/apt.conf.d",
 }
 
-// CheckTarget returns an error if some engine cannot mount a directory at this path in a
+// CheckTarget returns an error if at least one engine cannot mount a directory at this path in a
 // sandbox.
 func CheckTarget(target string) error {
 	switch {

@@ -19,7 +19,7 @@ const (
 	maxAsks     = 1000
 )
 
-// Rules in the errors of hosts that are denied because of a question.
+// Rules in the errors of hosts that are denied because of a question to a program.
 const (
 	ruleRefused   = "the program that is asked about this sandbox's network said no"
 	ruleSilent    = "the program that is asked about this sandbox's network did not answer within 30 seconds"
@@ -40,26 +40,26 @@ func (t Target) String() string { return withPort(t.Host, t.Port) }
 
 // Question asks whether a sandbox may reach a target.
 type Question struct {
-	ID int64 `json:"id"` // A later question has a greater id, even after a restart of the server.
+	ID int64 `json:"id"` // Later questions have greater ids, even after a restart of the server.
 	Target
 }
 
-// Asks holds the questions about the targets that one sandbox may reach, and their answers, which
-// apply for as long as the sandbox lives. It also holds the addresses that stand for names in that
-// sandbox. The zero value is empty. Asks is safe for concurrent use.
+// Asks contains the questions about the targets that one sandbox may reach, and their answers. The
+// answers apply as long as the sandbox lives. Asks also contains the addresses that stand for names
+// in that sandbox. The zero value is empty. Asks is safe for concurrent use.
 type Asks struct {
 	standIns standIns
 
 	mu      sync.Mutex
 	last    int64
 	targets map[Target]*asked
-	asking  chan struct{} // closed when the next question is asked; nil: nobody waits for it
+	asking  chan struct{} // closed when the next question is asked; nil: no caller waits for a question
 }
 
 // asked is an open or answered question.
 type asked struct {
 	Question
-	taken    bool          // a program has received the question: it has requested the questions that follow it
+	taken    bool          // a program has received the question, and has confirmed this by requesting later questions
 	answered chan struct{} // closed when rule is known
 	rule     string        // the rule that denies the target; "": it may be reached
 	timers   []*time.Timer
@@ -120,8 +120,8 @@ func (a *Asks) question(to Target, answer Answer) (_ *asked, rule string) {
 // is over.
 type Answer func(ctx context.Context, to Target) bool
 
-// ask lets a function answer a question. If the function takes too long, the question ends
-// without an answer.
+// ask calls the function answer to answer a question. If the function takes too long, the question
+// ends without an answer.
 func (a *Asks) ask(q *asked, answer Answer) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
@@ -130,8 +130,8 @@ func (a *Asks) ask(q *asked, answer Answer) {
 	}
 }
 
-// forget ends a question that no program has fetched. The next request for the host asks it
-// again.
+// forget ends a question that no program has fetched. The next request for the same target asks the
+// question again.
 func (a *Asks) forget(q *asked) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -179,8 +179,8 @@ func (a *Asks) openLocked() []*asked {
 
 // Open returns the open questions that follow the question with the id after. A program that calls
 // Open thereby confirms that it has received all earlier questions. The returned questions count as
-// received only at the next call, because the program may just have gone. If there are no later
-// questions, Open waits for one, or until ctx ends.
+// received only at the next call, because the program may have ended before it receives them. If
+// there are no later questions, Open waits until there is one, or until ctx ends.
 func (a *Asks) Open(ctx context.Context, after int64) []Question {
 	for {
 		questions, asking := a.take(after)
@@ -220,12 +220,13 @@ func (a *Asks) Answer(id int64, allow bool) bool {
 	return a.end(id, ruleRefused)
 }
 
-// asks reports whether a program is asked about hosts that no rule names.
+// asks reports whether the decision about hosts that no rule names is left to a program.
 func (e *Egress) asks() bool { return e.Asks != nil && e.Rules.Asks() }
 
-// permitName returns the rules for a connection to a name, and whether they allow the name. If the
-// rules require it, permitName asks about the name, and does not look it up before the answer: a
-// lookup would show the name to its owner's name server.
+// permitName returns the rules for a connection to a name. named reports whether the rules allow
+// the name. If the rules require a question, permitName asks it, and does not look up the name
+// before the answer. The reason is that a lookup would reveal the name to the name server of its
+// owner.
 func (e *Egress) permitName(ctx context.Context, host string, port uint16) (rules *Rules, named bool, err error) {
 	name := normalize(host)
 	switch {
@@ -242,8 +243,8 @@ func (e *Egress) permitName(ctx context.Context, host string, port uint16) (rule
 	return rules, false, err
 }
 
-// permitAddress returns the rules for a connection to an address. It asks about the address if only
-// the rule about all traffic denies it.
+// permitAddress returns the rules for a connection to an address. If only the rule about all
+// traffic denies the address, permitAddress asks a program about it.
 func (e *Egress) permitAddress(ctx context.Context, host string, port uint16) (*Rules, error) {
 	asked, err := e.needsAnswer(host)
 	if err != nil || !asked {
@@ -256,7 +257,7 @@ func (e *Egress) permitAddress(ctx context.Context, host string, port uint16) (*
 	return e.permit(ctx, address.String(), port)
 }
 
-// needsAnswer reports whether a program is asked about an address. It returns true if no rule
+// needsAnswer reports whether a program must be asked about an address. This is the case if no rule
 // except the rule about all traffic denies the address.
 func (e *Egress) needsAnswer(host string) (bool, error) {
 	a, err := netip.ParseAddr(host)
@@ -271,7 +272,7 @@ func (e *Egress) needsAnswer(host string) (bool, error) {
 	return rule == "", err
 }
 
-// permit asks about a target, and returns the rules for it if it may be reached.
+// permit asks about a target. If the target may be reached, permit returns the rules for it.
 func (e *Egress) permit(ctx context.Context, host string, port uint16) (*Rules, error) {
 	rule, err := e.Asks.Allow(ctx, Target{normalize(host), port}, e.Ask)
 	if err != nil {

@@ -36,25 +36,25 @@ type Dialer struct {
 	// Proxy returns the HTTP proxy for connections to a "host:port". If Proxy is nil or returns
 	// nil, there is no proxy. See [EnvironmentProxy].
 	Proxy func(address string) (*url.URL, error)
-	// ProxyNames passes names to the proxy unchanged, so that the proxy can filter by them.
-	// Names that resolve on this machine are checked first, but the proxy resolves them itself.
-	// If ProxyNames is false, the proxy receives the checked address. It then receives a name
-	// only if the name does not resolve here, no network is denied, and the proxy is on another
-	// machine. A name without a dot, or with localhost in it, is never passed on.
+	// ProxyNames passes names to the proxy unchanged, so that the proxy can filter by them. Names that
+	// resolve on this machine are checked first, but the proxy resolves them again itself. If
+	// ProxyNames is false, the proxy receives the checked address. It then receives a name only if the
+	// name does not resolve here, no network is denied, and the proxy is on another machine. A name
+	// without a dot, or with localhost in it, is never passed to the proxy.
 	ProxyNames bool
 	// Unseal returns the password of an egress proxy whose password is sealed.
 	Unseal func(p *EgressProxy) (string, error)
 
-	// own returns this machine's addresses. If it is nil, the addresses are read from the
-	// machine each time, because they may change. connect dials. If it is nil, a net.Dialer is
-	// used. Tests replace both.
+	// own returns this machine's addresses. If it is nil, the addresses are read from the machine each
+	// time, because they may change. connect connects to an address. If it is nil, a net.Dialer is
+	// used. Tests replace both own and connect.
 	own     func() ([]netip.Addr, error)
 	connect func(ctx context.Context, d *net.Dialer, address string) (net.Conn, error)
 }
 
-// dial connects to a TCP port of a host, which is a name or an address, if rules allow it.
-// named means that they allow the name. If no address of the host may be reached, the error is
-// a *[DeniedError].
+// dial connects to a TCP port of a host, which is a name or an address, if rules allow it. named
+// means that the rules allow the name. If no address of the host may be reached, the error is a
+// *[DeniedError].
 func (d *Dialer) dial(ctx context.Context, rules *Rules, named bool, host string, port uint16) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -143,8 +143,8 @@ func firstOf(addresses []netip.Addr, check func(netip.Addr) error, connect func(
 	return nil, problems[0]
 }
 
-// attempt connects to "host:port". Just before that, it calls check for the address that the
-// kernel connects to.
+// attempt connects to "host:port". Just before the kernel connects, attempt calls check for the
+// address to which the kernel connects.
 func (d *Dialer) attempt(ctx context.Context, address string, check func(netip.Addr) error) (net.Conn, error) {
 	dialer := &net.Dialer{
 		Timeout: attemptTimeout,
@@ -162,9 +162,9 @@ func (d *Dialer) attempt(ctx context.Context, address string, check func(netip.A
 	return dialer.DialContext(ctx, "tcp", address)
 }
 
-// resolve returns the addresses of a host, IPv4 first. Otherwise, on a machine without IPv6
-// access to the internet, every connection would first wait for an IPv6 attempt to fail.
-// network is "ip" or "ip4".
+// resolve returns the addresses of a host, IPv4 first. If IPv6 came first, every connection on a
+// machine without IPv6 access to the internet would first wait for an IPv6 attempt to fail. network
+// is "ip" or "ip4".
 func (d *Dialer) resolve(ctx context.Context, network, host string) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{a}, nil

@@ -38,19 +38,19 @@ func (d *duplex) LocalAddr() net.Addr  { return d.in.LocalAddr() }
 func (d *duplex) RemoteAddr() net.Addr { return d.in.RemoteAddr() }
 
 // SetReadDeadline sets the deadline and returns nil. A pipe refuses a deadline after one of its
-// ends was closed. It then needs none, because no read waits.
+// ends was closed. No deadline is needed then, because no read waits.
 func (d *duplex) SetReadDeadline(t time.Time) error {
 	_ = d.in.SetReadDeadline(t)
 	return nil
 }
 
-// SetWriteDeadline sets the deadline and returns nil, like SetReadDeadline.
+// SetWriteDeadline sets the deadline and returns nil, for the same reason as SetReadDeadline.
 func (d *duplex) SetWriteDeadline(t time.Time) error {
 	_ = d.out.SetWriteDeadline(t)
 	return nil
 }
 
-// SetDeadline sets the deadline and returns nil, like SetReadDeadline.
+// SetDeadline sets the deadline and returns nil, for the same reason as SetReadDeadline.
 func (d *duplex) SetDeadline(t time.Time) error {
 	return errors.Join(d.SetReadDeadline(t), d.SetWriteDeadline(t))
 }

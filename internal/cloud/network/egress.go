@@ -25,8 +25,8 @@ type Denials struct {
 	// Tell is called once for each distinct denial, but only for the first hundred, so that a
 	// sandbox cannot fill a log.
 	Tell func(Denial)
-	// TellFailure is called once for each target to which the sandbox's egress proxy does not
-	// connect, but only for the first hundred. Programs inside do not learn the reason.
+	// TellFailure is called once for each target to which the sandbox's egress proxy does not connect,
+	// but only for the first hundred. Programs inside the sandbox do not learn the reason.
 	TellFailure func(error)
 
 	mu    sync.Mutex
@@ -80,17 +80,17 @@ type Egress struct {
 	// Door terminates the TLS of connections to hosts with header rules. It is nil if there are
 	// no such rules.
 	Door Door
-	// Asks contains the questions about hosts that Rules do not name, if Rules require them. It
-	// is nil if no program can be asked.
+	// Asks contains the questions about hosts that Rules do not name, if Rules require such questions.
+	// It is nil if no program can be asked.
 	Asks *Asks
-	// Ask answers these questions. It is nil if a program fetches them.
+	// Ask answers the questions in Asks. It is nil if a program fetches the questions.
 	Ask Answer
-	// Peers connects to other sandboxes. It is nil if they cannot be reached.
+	// Peers connects to other sandboxes. It is nil if other sandboxes cannot be reached.
 	Peers *Peers
 }
 
-// Door terminates the TLS of a connection from a sandbox, and forwards the requests on it. It
-// owns the connection.
+// Door terminates the TLS of a connection from a sandbox, and forwards the requests on this
+// connection. It owns the connection.
 type Door interface {
 	Serve(conn net.Conn)
 }
@@ -99,9 +99,9 @@ type Door interface {
 func (e *Egress) Closed() bool { return e.Rules.closed() }
 
 // Dial connects to a TCP port of a host, which is a name or an address. If the host may not be
-// reached, the error is a *[DeniedError]. If only the name of the host is allowed, the first
-// bytes that are written to the connection must show an allowed name. The connection then leads
-// to this name; otherwise, it ends. Nothing is sent before.
+// reached, the error is a *[DeniedError]. If only the name of the host is allowed, the first bytes
+// that are written to the connection must show an allowed name. If they do, the connection leads to
+// this name. Otherwise, it ends. Nothing is sent before an allowed name is known.
 func (e *Egress) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		host = cmp.Or(e.standInFor(a), host)
@@ -121,8 +121,8 @@ func (e *Egress) Dial(ctx context.Context, host string, port uint16) (net.Conn, 
 	return e.Reach(ctx, host, port)
 }
 
-// Reach connects like Dial, but to the host itself even if there are header rules for it. The
-// caller must ensure that the connection is meant for the host.
+// Reach connects like Dial, but connects to the host itself even if there are header rules for the
+// host. The caller must ensure that the connection is meant for the host.
 func (e *Egress) Reach(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	return e.reach(ctx, host, port, e.dial)
 }
@@ -152,8 +152,8 @@ func (e *Egress) noted(err error, port uint16) error {
 // decorates reports whether requests to a host receive headers.
 func (e *Egress) decorates(host string) bool { return e.Door != nil && len(e.Rules.Headers(host)) > 0 }
 
-// throughDoor returns a connection whose other end the door serves. read contains the bytes
-// that were already read from the client, which the door receives first.
+// throughDoor returns a connection whose other end is served by the door. read contains the bytes
+// that were already read from the client. The door receives these bytes first.
 func (e *Egress) throughDoor(read []byte) net.Conn {
 	near, far := net.Pipe()
 	e.Door.Serve(&replayed{far, read})
@@ -190,11 +190,11 @@ func (e *Egress) dial(ctx context.Context, literal bool, host string, port uint1
 	return e.Dialer.dial(ctx, rules, named, host, port)
 }
 
-// Connect connects to the destination of a connection from inside, which is the connection's
-// local address. If this address is denied and the port is that of HTTP or HTTPS, the name that
-// the client sends may be allowed. Connect then looks up the name, and ignores the address that
-// the sandbox chose. If the name is denied, too, the client receives the reason as a page or as
-// a TLS alert.
+// Connect connects to the destination of a connection from inside the sandbox. The destination is
+// the local address of this connection. If the destination is denied and the port is that of HTTP
+// or HTTPS, the name that the client sends may be allowed. Connect then looks up the name, and
+// ignores the address that the sandbox chose. If the name is denied, too, the client receives the
+// reason as a page or as a TLS alert.
 func (e *Egress) Connect(ctx context.Context, inside *net.TCPConn) (net.Conn, error) {
 	to, err := netip.ParseAddrPort(inside.LocalAddr().String())
 	if err != nil {
@@ -252,8 +252,9 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 	return outside, err
 }
 
-// connectName connects a connection from inside to the name for which its destination stands. heard
-// and problem are the results of listen. They are nil if listen was not called.
+// connectName connects a connection from inside the sandbox to a name. The destination of this
+// connection is an address that stands for the name. heard and problem are the results of listen.
+// They are nil if listen was not called.
 func (e *Egress) connectName(ctx context.Context, inside net.Conn, name string, port uint16, heard *said, problem error) (net.Conn, error) {
 	switch {
 	case !e.Rules.DenyAll():
@@ -266,8 +267,8 @@ func (e *Egress) connectName(ctx context.Context, inside net.Conn, name string, 
 	return e.admitHeard(ctx, inside, name, port, heard, problem)
 }
 
-// pass connects to a host, and passes on the bytes heard from inside. A nil heard means that there
-// are none.
+// pass connects to a host, and sends it the bytes that were already read from inside. A nil heard
+// means that there are none.
 func (e *Egress) pass(ctx context.Context, inside net.Conn, host string, port uint16, heard *said) (net.Conn, error) {
 	outside, err := e.Reach(ctx, host, port)
 	if err != nil || heard == nil {

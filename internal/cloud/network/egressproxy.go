@@ -26,8 +26,8 @@ type EgressProxy struct {
 	TLS      bool   `json:",omitempty"` // the connection to the proxy uses TLS
 	// ServerName is the name in the proxy's certificate. "" means the host of Address.
 	ServerName string `json:",omitempty"`
-	// CACert contains the PEM certificates that the proxy's certificate is verified with. ""
-	// means this machine's certificates.
+	// CACert contains the PEM certificates with which the proxy's certificate is verified. "" means
+	// this machine's certificates.
 	CACert string `json:",omitempty"`
 }
 
@@ -39,7 +39,7 @@ func (p *EgressProxy) SealedUnder() string {
 
 // Bounds of an egress proxy.
 const (
-	maxCredential = 255 // SOCKS5 has one byte for the length
+	maxCredential = 255 // in SOCKS5, the length of a credential has one byte
 	maxCACert     = 8 << 10
 )
 
@@ -52,9 +52,9 @@ type egressProxy struct {
 	roots *x509.CertPool // nil: this machine's roots
 }
 
-// WithProxy returns the same rules with a proxy for the connections that they allow. If asked
-// is nil, there is no proxy. If the proxy is invalid, the error is a [*RuleError], which does
-// not contain text that may be a password.
+// WithProxy returns the same rules with a proxy for the connections that they allow. If asked is
+// nil, there is no proxy. If the proxy is invalid, the error is a [*RuleError]. This error does not
+// contain text that may be a password.
 func (r *Rules) WithProxy(asked *EgressProxy) (*Rules, error) {
 	if asked == nil {
 		return r, nil
@@ -137,7 +137,7 @@ func (d *Dialer) CheckProxy(ctx context.Context, rules *Rules) error {
 
 // egressProxyError reports that a connection through the proxy of a sandbox failed.
 type egressProxyError struct {
-	target, proxy string // addresses
+	target, proxy string // addresses of the target and of the proxy
 	err           error
 }
 
@@ -191,7 +191,7 @@ func (d *Dialer) dialEgressProxy(ctx context.Context, rules *Rules) (net.Conn, e
 	return secure, nil
 }
 
-// ask requests a connection to the target from the proxy.
+// ask requests a connection to the target from the proxy at the other end of conn.
 func (p *egressProxy) ask(ctx context.Context, conn net.Conn, target, password string) error {
 	if p.http {
 		var user *url.Userinfo

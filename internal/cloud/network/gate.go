@@ -14,28 +14,28 @@ import (
 
 // Bounds of a connection whose requests are checked separately.
 const (
-	maxUpstreams  = 4       // connections kept for later requests
+	maxUpstreams  = 4       // connections that are kept for later requests
 	maxAnswerHead = 1 << 20 // bytes of the head of an answer
 	// endedTimeout bounds the wait for an answer after the client has closed its sending half.
 	endedTimeout = 30 * time.Second
 )
 
-// gate forwards the requests of one plain HTTP connection that is only allowed because of a
-// name. It checks the Host of each request, and writes the request anew, so that the server and
-// the gate read the same requests. It ends with its context.
+// gate forwards the requests of one plain HTTP connection that is only allowed because of a name.
+// It checks the Host of each request, and writes the request anew, so that the server and the gate
+// read the same requests. The gate ends with its context.
 type gate struct {
 	egress *Egress
 	ctx    context.Context //nolint:containedctx // it is that of the connection, not of a call
 	host   string          // host of requests without a name
 	ready  atomic.Pointer[upstream]
-	shown  *httputil.ReverseProxy // for requests that show a name
+	shown  *httputil.ReverseProxy // for requests that contain a name
 	others *httputil.ReverseProxy
 }
 
 // upstream is the connection that was made for the first request.
 type upstream struct {
 	net.Conn
-	name string // name that the first request showed; "": it showed none
+	name string // name in the first request; "": it contained none
 }
 
 // throughGate returns a connection whose requests the gate checks, beginning with the bytes in
@@ -65,8 +65,8 @@ func (e *Egress) throughGate(ctx context.Context, outside net.Conn, host string,
 	return near
 }
 
-// proxy returns the proxy for requests that show a name, or for requests that do not. Its
-// connections end with the gate.
+// proxy returns the proxy for requests that contain a name if shown is true, and otherwise the
+// proxy for requests without a name. The connections of the proxy end with the gate.
 func (g *gate) proxy(shown bool) *httputil.ReverseProxy {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
@@ -100,9 +100,8 @@ func (g *gate) proxy(shown bool) *httputil.ReverseProxy {
 	}
 }
 
-// dial connects to the name that a request shows. For a request without a name, it connects to
-// host. It uses the connection that was made for the first request, if it has the right
-// destination.
+// dial connects to the name in a request. For a request without a name, it connects to host. It
+// uses the connection that was made for the first request, if it has the right destination.
 func (g *gate) dial(ctx context.Context, name string, shown bool) (net.Conn, error) {
 	if !shown {
 		name = ""
@@ -120,7 +119,7 @@ func (g *gate) dial(ctx context.Context, name string, shown bool) (net.Conn, err
 	return conn, g.egress.noted(err, portHTTP)
 }
 
-// bound is a connection that ends with its gate at the latest.
+// bound is a connection of a gate. It ends with the gate at the latest.
 type bound struct {
 	net.Conn
 	release func() bool // removes the connection from the gate

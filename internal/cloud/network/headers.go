@@ -57,11 +57,11 @@ var notHeaders = []string{
 	"Proxy-Connection", "Proxy-Authorization", "Proxy-Authenticate", "Http2-Settings",
 }
 
-// WithHeaders returns the same rules with headers for requests to hosts. Hosts have the
-// service's form: "example.com", or "*.example.com" for every name below example.com. The name
-// of a sandbox may have the port of its cloud, as clients know it. In values,
-// ${e2b.secrets.NAME} is replaced by the value of a secret. If a rule is invalid, the error is
-// a [*RuleError].
+// WithHeaders returns the same rules with headers for requests to hosts. Hosts have the service's
+// form: "example.com", or "*.example.com" for every name below example.com. The name of a sandbox
+// may be followed by the port of its cloud, because clients use such names. In values,
+// ${e2b.secrets.NAME} is replaced by the value of a secret. If a rule is invalid, the error is a
+// [*RuleError].
 func (r *Rules) WithHeaders(asked map[string]map[string]string) (*Rules, error) {
 	if len(asked) == 0 {
 		return r, nil
@@ -197,8 +197,8 @@ func (r *Rules) Secrets() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Headers returns the headers for requests to a host. These are the headers for the host's
-// name. If there are none, these are the headers for the longest pattern that matches the name.
+// Headers returns the headers for requests to a host. If there are headers for the host's name, it
+// returns these. Otherwise it returns the headers for the longest pattern that matches the name.
 func (r *Rules) Headers(host string) []Header {
 	if r == nil || len(r.headers) == 0 {
 		return nil

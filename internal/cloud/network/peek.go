@@ -17,7 +17,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Ports on which clients send first, with the name of their server.
+// Ports on which the client sends its message first, and this message contains the name of the
+// server.
 const (
 	portHTTP  = 80
 	portHTTPS = 443
@@ -37,9 +38,9 @@ type said struct {
 	port  uint16
 }
 
-// errNoName is returned for a first message without a name, or in a protocol that has none.
-// Another error is returned for a malformed message of the expected protocol, because a server
-// may still find a name in it.
+// errNoName is returned if the first message has no name, or if its protocol has no names. Another
+// error is returned for a malformed message of the expected protocol, because a server may still
+// find a name in it.
 var errNoName = errors.New("network: the client sent no name")
 
 // listen reads from a connection until the name of the server has arrived. In TLS, this is the
@@ -80,7 +81,7 @@ func listenFor(ctx context.Context, conn net.Conn) (stop func() bool, err error)
 // recordHandshake is the first byte of every ClientHello.
 const recordHandshake = 22
 
-// foreign reports whether the client certainly uses another protocol than that of the port.
+// foreign reports whether it is certain that the client does not use the protocol of the port.
 func (s *said) foreign() bool {
 	if s.port == portHTTPS {
 		return len(s.bytes) > 0 && s.bytes[0] != recordHandshake
@@ -149,8 +150,8 @@ func (deafConn) SetWriteDeadline(time.Time) error { return nil }
 // accessDenied is the access_denied alert of TLS.
 var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
 
-// refuse sends the reason to a client in the client's protocol, and gives the client a moment
-// to read it.
+// refuse sends the reason to a client in the client's protocol, and gives the client a moment to
+// read it.
 func (s *said) refuse(conn net.Conn, why error) {
 	answer := accessDenied
 	if s.port == portHTTP {

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Peers connects to sandboxes by the names that clients outside use, such as
-// 8080-i1a2b3.localhost. Outside, these names resolve to the address on which the cloud
-// listens. A sandbox has its own loopback interface, so it cannot reach that address. Inside, a
-// [Relay] listens there instead.
+// Peers connects to sandboxes by the names that clients outside use, such as 8080-i1a2b3.localhost.
+// Outside of sandboxes, these names resolve to the address on which the cloud listens. A sandbox
+// has its own loopback interface, so it cannot reach the cloud at that address. Instead, a [Relay]
+// listens at that address inside the sandbox.
 type Peers struct {
 	Port uint16                 // port on which the cloud serves all names
 	Is   func(host string) bool // reports whether a normalized name is the name of a sandbox's port
@@ -57,16 +57,17 @@ func (r *Rules) headersAt(address string) ([]Header, bool) {
 	return headers, ok
 }
 
-// relayAddress is the address of the relay inside. The names of sandboxes resolve to it.
+// relayAddress is the address of the relay inside a sandbox. The names of sandboxes resolve to this
+// address.
 var relayAddress = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 func withPort(name string, port uint16) string {
 	return net.JoinHostPort(name, strconv.Itoa(int(port)))
 }
 
-// peerEntry reports whether a normalized entry of a rule is the name of a sandbox's port
-// together with the port of the cloud, such as 8080-i1a2b3.localhost:49160. Clients know such
-// names. Entries for other hosts have no port.
+// peerEntry reports whether a normalized entry of a rule is the name of a sandbox's port together
+// with the port of the cloud, such as 8080-i1a2b3.localhost:49160. Clients use such names with the
+// port. Entries for other hosts have no port.
 func peerEntry(entry string) bool {
 	name, _, err := split(entry)
 	if err != nil || !validName(name) || numeric(name) {

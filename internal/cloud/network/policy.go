@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Policy restricts the addresses that all sandboxes of a cloud can reach. Some addresses can
-// never be reached. The zero value allows the internet and private networks, because companies
-// keep their package mirrors there. [Rules] restrict a single sandbox.
+// Policy restricts the addresses that all sandboxes of a cloud can reach. Some addresses can never
+// be reached. The zero value allows the internet and private networks. Private networks are allowed
+// because companies keep their package mirrors there. [Rules] restrict a single sandbox.
 type Policy struct {
 	DenyPrivate bool // deny private, shared and unique local addresses
-	// NeverPrivate denies these addresses even to a sandbox whose own rules allow them. It is
-	// used together with DenyPrivate.
+	// NeverPrivate denies private, shared and unique local addresses even to a sandbox whose own rules
+	// allow them. It is used together with DenyPrivate.
 	NeverPrivate bool
 }
 
@@ -31,7 +31,7 @@ const (
 	ruleNoPeer    = "only names of sandboxes are served here, and the request shows none"
 	ruleNumeric   = "a name that ends in a number, which programs read as an address"
 
-	// ruleUnchecked is for names that only a proxy could resolve.
+	// ruleUnchecked is the rule for names that only a proxy could resolve.
 	ruleUnchecked = "the name does not resolve on this machine, so its addresses cannot be checked against the networks that are denied; local.WithProxyNames leaves that to the proxy"
 	ruleLocalName = "the name has no dot or is one of localhost, so the proxy of this machine would take it for itself or for its own network"
 	ruleProxyHere = "the name does not resolve on this machine, and the proxy that would resolve it runs here too; local.WithProxyNames leaves it to the proxy"
@@ -42,7 +42,7 @@ type DeniedError struct {
 	Host    string     // as requested
 	Address netip.Addr // resolved address; not valid if the name alone decided
 	Rule    string     // the rule that denies it
-	Err     error      // error of the resolver, if the rule is about unknown addresses of Host; otherwise nil
+	Err     error      // error of the resolver, if Rule is about unknown addresses of Host; otherwise nil
 }
 
 func (e *DeniedError) Error() string {
@@ -60,7 +60,7 @@ func (e *DeniedError) Error() string {
 // Unwrap returns Err.
 func (e *DeniedError) Unwrap() error { return e.Err }
 
-// Denied returns true: the connection was denied, and did not fail.
+// Denied returns true, because the connection was denied and did not fail.
 func (e *DeniedError) Denied() bool { return true }
 
 var (
@@ -76,7 +76,8 @@ var (
 	thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
 	broadcast   = netip.MustParseAddr("255.255.255.255")
 
-	// private lists networks that count as private, besides those of [netip.Addr.IsPrivate].
+	// private lists networks that count as private, in addition to the networks of
+	// [netip.Addr.IsPrivate].
 	private = []netip.Prefix{
 		netip.MustParsePrefix("100.64.0.0/10"),  // shared
 		netip.MustParsePrefix("192.0.0.0/24"),   // for protocol assignments
@@ -97,9 +98,10 @@ var (
 	sixToFour = netip.MustParsePrefix("2002::/16") // the IPv4 address is in bytes 2 to 5
 )
 
-// NotInternet returns the networks that a Policy with DenyPrivate denies as a whole, for an engine
-// whose sandboxes have a network of their own: private, link-local and multicast ones, those of
-// metadata services, and those of IPv6 that lead to IPv4. Loopback is not among them.
+// NotInternet returns the networks that a Policy with DenyPrivate denies as a whole. It is for an
+// engine whose sandboxes have a network of their own. The networks are the private, link-local and
+// multicast networks, the networks of metadata services, and the IPv6 networks that lead to IPv4.
+// Loopback is not among them.
 func NotInternet() []netip.Prefix {
 	networks := []netip.Prefix{
 		thisNetwork, sixToFour,
@@ -114,11 +116,10 @@ func NotInternet() []netip.Prefix {
 	return networks
 }
 
-// check returns the rule that denies an address. It returns "" if no rule denies it. named
-// means that the sandbox's rules allow the name from which the address was looked up. own
-// contains the addresses of this machine. Addresses that are never reachable are checked first.
-// Then come the rules that allow, first by address and then by name, and finally the rules that
-// deny.
+// check returns the rule that denies an address. It returns "" if no rule denies it. named means
+// that the sandbox's rules allow the name from which the address was looked up. own contains the
+// addresses of this machine. Addresses that are never reachable are checked first. Then the rules
+// that allow are checked, first by address and then by name, and finally the rules that deny.
 func (p Policy) check(a netip.Addr, rules *Rules, named bool, own []netip.Addr) string {
 	if rule := never(a, own); rule != "" {
 		return rule

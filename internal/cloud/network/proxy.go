@@ -21,9 +21,10 @@ const (
 	tunnelIdle = 90 * time.Second
 )
 
-// Proxy is an HTTP proxy. It supports CONNECT for any protocol, and plain HTTP by absolute URI.
-// It runs inside a sandbox that has no other egress path. If a connection is denied, it answers
-// 403 and names the host. If a connection fails, it answers 502. The caller must close it.
+// Proxy is an HTTP proxy. It supports CONNECT for any protocol, and plain HTTP by absolute URI. It
+// runs inside a sandbox that has no other egress path. If a connection is denied, the proxy answers
+// 403 and names the host. If a connection fails, the proxy answers 502. The caller must close the
+// Proxy.
 type Proxy struct {
 	dial    func(ctx context.Context, host string, port uint16) (net.Conn, error)
 	forward httputil.ReverseProxy
@@ -57,11 +58,11 @@ func NewProxy(dial func(ctx context.Context, host string, port uint16) (net.Conn
 	return p
 }
 
-// silence returns a logger that drops its messages. It is for messages with which a sandbox
-// could fill a log.
+// silence returns a logger that drops its messages. It is for messages with which a sandbox could
+// fill a log.
 func silence() *log.Logger { return slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug) }
 
-// passOn keeps the headers and the trailer of the client's request.
+// passOn keeps the headers and the trailer of the client's request in the forwarded request.
 func passOn(r *httputil.ProxyRequest) {
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	r.Out.Host = r.In.Host
@@ -138,8 +139,8 @@ func pipe(to net.Conn, from io.Reader) {
 	}
 }
 
-// refuse answers a request whose connection could not be made. The body contains the reason,
-// which tools like pip and curl display, or at least the status.
+// refuse answers a request whose connection could not be made. The body contains the reason. Tools
+// like pip and curl display this reason, or at least the status.
 func refuse(w http.ResponseWriter, host string, err error) {
 	status := http.StatusBadGateway
 	var denial interface{ Denied() bool }

@@ -7,10 +7,10 @@ import (
 	"sync/atomic"
 )
 
-// Relay passes connections on one port to the names that they show. In TLS, this is the server
-// name, and in HTTP the Host. It runs inside a sandbox on the port of the cloud. It is for
-// programs that resolve the name of another sandbox to their own machine, as curl does with all
-// names below localhost. It reaches only hosts that Dial reaches.
+// Relay forwards each connection on one port to the name in the client's first message. In TLS,
+// this is the server name, and in HTTP the Host. Relay runs inside a sandbox on the port of the
+// cloud. It is for programs that resolve the name of another sandbox to their own machine. For
+// example, curl does so with all names below localhost. Relay reaches only hosts that Dial reaches.
 type Relay struct {
 	Port uint16
 	// Dial connects to a host. The relay sends the text of its error to the client.
@@ -39,7 +39,7 @@ func (r *Relay) Serve(l net.Listener) error {
 	}
 }
 
-// relay serves one connection. Errors are only reported to the client.
+// relay serves one connection. It reports errors only to the client.
 func (r *Relay) relay(ctx context.Context, conn net.Conn) {
 	heard, err := listenAny(ctx, conn)
 	if err != nil {
@@ -58,7 +58,8 @@ func (r *Relay) relay(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// listenAny is like [listen], for a port with both HTTP and TLS. Its *said is never nil.
+// listenAny reads the first bytes like [listen], for a port with both HTTP and TLS. The returned
+// *said is never nil.
 func listenAny(ctx context.Context, conn net.Conn) (*said, error) {
 	first := make([]byte, 1)
 	stop, err := listenFor(ctx, conn)

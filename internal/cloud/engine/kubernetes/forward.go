@@ -19,17 +19,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// A port-forward over a websocket carries two channels for each port: its data, and the errors of
-// the kubelet. Each message begins with the number of its channel; the first message of a channel
-// has the number of the port, in two bytes. Source: the API server's protocol
-// "v4.channel.k8s.io", pkg/kubelet/server/portforward of kubernetes 1.34.
+// A port-forward over a websocket has two channels for each port: one for the data of the port, and
+// one for the errors of the kubelet. Each message begins with the number of its channel. The first
+// message of a channel contains the number of the port, in two bytes. Source: the API server's
+// protocol "v4.channel.k8s.io", pkg/kubelet/server/portforward of kubernetes 1.34.
 const (
 	forwardProtocol = "v4.channel.k8s.io"
 	channelData     = 0
 	channelErrors   = 1
 )
 
-// Bounds of one forwarded connection.
+// These are the limits of one forwarded connection.
 const (
 	maxForwardError = 4 << 10
 	maxForwarded    = 1 << 20 // bytes of a message; the kubelet sends at most 32 KiB
@@ -37,8 +37,8 @@ const (
 	writeTimeout    = time.Minute
 )
 
-// forward connects to a port of the loopback interface of a pod. The connection may be closed soon
-// after that, if nothing listens there.
+// forward connects to a port of the loopback interface of a pod. If nothing listens on the port,
+// the connection may be closed soon after forward has returned.
 func (e *Engine) forward(ctx context.Context, pod string, port int) (*forwarded, error) {
 	wrapped, holder, err := websocket.RoundTripperFor(e.config)
 	if err != nil {
@@ -65,14 +65,14 @@ func (e *Engine) forward(ctx context.Context, pod string, port int) (*forwarded,
 // forwarded is a connection to a port of a pod. One goroutine may read, and one may write.
 type forwarded struct {
 	conn   *gorilla.Conn
-	reader io.Reader    // the rest of a message of channelData
-	skip   map[byte]int // the bytes of the port's number that are still to come, by channel
+	reader io.Reader    // the rest of the current message of channelData
+	skip   map[byte]int // by channel, the number of bytes of the port's number that have not arrived yet
 
 	mu   sync.Mutex
 	said strings.Builder // the errors of the kubelet
 }
 
-// Read reads the data of the pod. Its error has the kubelet's, if there was one.
+// Read reads the data of the pod. If the kubelet reported an error, the error of Read contains it.
 func (f *forwarded) Read(p []byte) (int, error) {
 	for {
 		if f.reader == nil {
@@ -91,7 +91,7 @@ func (f *forwarded) Read(p []byte) (int, error) {
 	}
 }
 
-// next reads messages up to one with data.
+// next reads messages until one contains data.
 func (f *forwarded) next() error {
 	for {
 		kind, reader, err := f.conn.NextReader()
@@ -124,7 +124,7 @@ func (f *forwarded) next() error {
 	}
 }
 
-// hear keeps an error of the kubelet.
+// hear stores an error of the kubelet for explain.
 func (f *forwarded) hear(text string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

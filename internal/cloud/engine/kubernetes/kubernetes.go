@@ -18,21 +18,22 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// DefaultImage is the image of sandboxes that do not name one.
+// DefaultImage is the image of sandboxes that specify no image.
 const DefaultImage = "python:3.12-slim"
 
 // Options configure [Open].
 type Options struct {
 	Config    *rest.Config // address and credentials of the API server
 	Namespace string       // namespace of the sandboxes; "": "default"
-	Image     string       // image of sandboxes that do not name one; "": DefaultImage
-	// ProgramImage is the image with this version's program for pods at [guest.Program], which an init
-	// container copies into each pod.
+	Image     string       // image of sandboxes that specify no image; "": DefaultImage
+	// ProgramImage is an image that contains, at [guest.Program], the program for pods in this
+	// version. An init container copies the program into each pod.
 	ProgramImage string
 	RuntimeClass string   // runtime class of the pods; "": the cluster's default
-	Denied       []string // networks that pods cannot reach, beside those that are not the internet
-	// TrustNetworkPolicy leaves the network of pods to the cluster: nothing in a pod closes it. It is
-	// for namespaces whose pods cannot have NET_ADMIN, not even in an init container.
+	Denied       []string // networks that pods cannot reach, in addition to those that are not part of the internet
+	// TrustNetworkPolicy leaves the restriction of the pods' network to the policies of the cluster:
+	// the engine itself does not restrict it. Use it for namespaces whose pods cannot have the
+	// capability NET_ADMIN, even in an init container.
 	TrustNetworkPolicy bool
 	Logger             *slog.Logger // receives the log; nil: no log
 	// Secret makes sandboxes outlive the engine: every engine with the same secret and namespace can
@@ -56,7 +57,7 @@ type Engine struct {
 	mu        sync.Mutex
 	closed    bool
 	sandboxes map[string]*sandbox // by the name of the object
-	leftovers map[string]struct{} // objects that could not be removed
+	leftovers map[string]struct{} // names of the objects that could not be removed
 	removed   map[string]struct{} // objects that were removed and that the watch still has
 	joining   chan struct{}       // has an element for each adopted sandbox that is being connected
 	starting  sync.WaitGroup
@@ -68,16 +69,18 @@ type Engine struct {
 
 var _ engine.Engine = (*Engine)(nil)
 
-// openTimeout bounds the first requests to the API server.
+// openTimeout limits the time of the first requests to the API server.
 const openTimeout = 20 * time.Second
 
-// Bounds of the client's requests: those of a list and of a create at once are many.
+// These limit the rate of the client's requests. They are high because a list and a creation at the
+// same time cause many requests.
 const (
 	requestsPerSecond = 200
 	requestBurst      = 400
 )
 
-// Open connects to the API server and looks for agent-sandbox. ctx bounds only the start.
+// Open connects to the API server and checks that agent-sandbox is installed. ctx limits only the
+// start.
 func Open(ctx context.Context, o Options) (*Engine, error) {
 	if o.Config == nil || o.ProgramImage == "" {
 		return nil, errors.New("kubernetes: Config and ProgramImage must be set")
@@ -123,8 +126,8 @@ func (e *Engine) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// NewSandbox makes a Sandbox object and returns when the envd of its pod is ready. ctx bounds only
-// the start.
+// NewSandbox creates a Sandbox object and returns when the envd of its pod is ready. ctx limits
+// only the start.
 func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
 	s, err := e.newSandbox(ctx, o)
 	if err != nil {
@@ -146,15 +149,17 @@ func (e *Engine) Merge(ctx context.Context, _ []string, dir string) error {
 	return e.CheckLayers(ctx, dir)
 }
 
-// UnpackTar returns an error: the nodes of the cluster have the images.
+// UnpackTar returns an error, because the images are on the nodes of the cluster, and not on the
+// server.
 func (e *Engine) UnpackTar(context.Context, []string, io.Reader, string) error {
 	return fmt.Errorf("kubernetes: %w", engine.Lackf(engine.Images, "they are not layers of this server: the nodes of the cluster fetch them"))
 }
 
-// Done returns a channel that is closed by Close: an API server that does not answer may come back.
+// Done returns a channel that is closed only by Close. An API server that does not answer does not
+// end the engine, because it may become reachable again.
 func (e *Engine) Done() <-chan struct{} { return e.done }
 
-// Err returns nil: the engine ends only by Close.
+// Err returns nil, because only Close ends the engine.
 func (e *Engine) Err() error { return nil }
 
 // Close ends the engine and all sandboxes, with their objects. With a secret, it leaves those that have
@@ -191,8 +196,8 @@ func (e *Engine) shutDown() error {
 	return err
 }
 
-// begin counts a sandbox as starting until the returned function is called. The returned context
-// ends with the engine.
+// begin counts a sandbox as one that is starting, until the returned function is called. The
+// returned context ends with the engine.
 func (e *Engine) begin(ctx context.Context) (context.Context, func(), error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -43,7 +43,7 @@ func (e *Engine) renewLeases() {
 	}
 }
 
-// renew moves the time of shutdown of one sandbox on.
+// renew moves the shutdown time of one sandbox forward.
 func (e *Engine) renew(ctx context.Context, name string) error {
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"shutdownTime": metav1.NewTime(time.Now().Add(e.options.lease))}})
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
-// deniedNetworks returns the arguments with which the installer closes the network. Pods reach
-// nothing there but their DNS servers.
+// deniedNetworks returns the networks that the installer closes. They are arguments of the
+// installer. In these networks, pods reach only their DNS servers.
 func (e *Engine) deniedNetworks() []string {
 	if e.options.TrustNetworkPolicy {
 		return nil
@@ -19,7 +19,7 @@ func (e *Engine) deniedNetworks() []string {
 	return append(networks, e.options.Denied...)
 }
 
-// installerCapabilities are those that the installer needs.
+// installerCapabilities returns the capabilities that the installer needs.
 func (e *Engine) installerCapabilities() []corev1.Capability {
 	if e.options.TrustNetworkPolicy {
 		return nil

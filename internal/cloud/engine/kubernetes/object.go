@@ -7,14 +7,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// The kinds of objects that the engine uses. Those of agent-sandbox are of its version 0.5.
+// These are the kinds of objects that the engine uses. The kind sandboxes belongs to agent-sandbox,
+// version 0.5.
 var (
 	sandboxes = schema.GroupVersionResource{Group: "agents.x-k8s.io", Version: "v1beta1", Resource: "sandboxes"}
 	pods      = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	events    = schema.GroupVersionResource{Version: "v1", Resource: "events"}
 )
 
-// object is agent-sandbox's Sandbox, as far as the engine uses it.
+// object is a Sandbox object of agent-sandbox, with only the fields that the engine uses.
 type object struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -42,7 +43,7 @@ type objectStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// decode returns the typed form of an object of the dynamic client.
+// decode converts an object from the dynamic client to the type T.
 func decode[T any](content map[string]any) (*T, error) {
 	t := new(T)
 	return t, runtime.DefaultUnstructuredConverter.FromUnstructured(content, t)

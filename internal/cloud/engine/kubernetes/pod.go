@@ -17,7 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
-// Labels of the engine's objects and their pods.
+// These are the labels of the engine's objects and of their pods.
 const (
 	labelSandbox  = "e2bctl/sandbox"  // id of the sandbox
 	labelInstance = "e2bctl/instance" // name of the engine that made it, the same for all with its secret
@@ -26,17 +26,17 @@ const (
 const (
 	// port is the port on which envd listens in a pod, on the loopback interface.
 	port = 49980
-	// container is the name of the sandbox's container, and installer that of the one which brings the
-	// program and closes the network.
+	// container is the name of the sandbox's container. installer is the name of the init container
+	// that installs the program and closes the network.
 	container = "sandbox"
 	installer = "install"
-	// programVolume holds the program of the first process.
+	// programVolume is the name of the volume that contains the program of the first process.
 	programVolume = "program"
 	installDir    = "/install"
 )
 
-// capabilities are those of the sandbox's root, which package managers need. Pod Security's level
-// "baseline" permits them.
+// capabilities are the capabilities of the root user in a sandbox. Package managers need them. The
+// level "baseline" of the Pod Security Standards permits them.
 var capabilities = []corev1.Capability{
 	"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "NET_BIND_SERVICE", "SYS_CHROOT",
 }
@@ -111,15 +111,16 @@ func (e *Engine) image(o engine.SandboxOptions) string {
 	return o.Image.Reference
 }
 
-// sandboxResources returns the limits of a sandbox, and the amounts that the scheduler keeps free for
-// it: all of its memory, which cannot be taken back, and a tenth of its processors.
+// sandboxResources returns the limits of a sandbox, and the requests, which the scheduler reserves
+// for it. The requests are all of its memory, because memory cannot be taken back, and a tenth of
+// its processors.
 func sandboxResources(l engine.Limits) corev1.ResourceRequirements {
 	requests := resources(l.CPUs/10, l.MemoryBytes, 0)
 	requests[corev1.ResourceEphemeralStorage] = resource.Quantity{} // without it, the limit would be kept free
 	return corev1.ResourceRequirements{Limits: resources(l.CPUs, l.MemoryBytes, l.DiskBytes), Requests: requests}
 }
 
-// resources returns a list of resources; 0 means that it has none of that kind.
+// resources returns a list of resources. It leaves out memory or disk if the value is 0.
 func resources(cpus float64, memory, disk int64) corev1.ResourceList {
 	list := corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(max(int64(cpus*1000), 1), resource.DecimalSI)}
 	if memory > 0 {

@@ -16,11 +16,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// eventPause is the pause between two looks at the events of a pod that does not run yet.
+// eventPause is the pause between two checks of the events of a pod that does not run yet.
 const eventPause = 2 * time.Second
 
-// awaitPod waits until the container of a sandbox's pod runs. If it never will, the error has the
-// cluster's reason.
+// awaitPod waits until the container of a sandbox's pod runs. If the container will never run, the
+// error contains the cluster's reason.
 func (e *Engine) awaitPod(ctx context.Context, name string) (*corev1.Pod, error) {
 	look := time.NewTicker(eventPause)
 	defer look.Stop()
@@ -56,11 +56,12 @@ func running(pod *corev1.Pod) bool {
 	})
 }
 
-// hopeless are the kubelet's reasons for a container that waits in vain, for example for an image that
-// does not exist.
+// hopeless lists the reasons that the kubelet reports for a waiting container that will not start,
+// for example because its image does not exist.
 var hopeless = []string{"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"}
 
-// stuck returns why a container of the pod will not start, and nil if it may.
+// stuck returns the reason if a container of the pod will not start. It returns nil if all
+// containers may start.
 func stuck(pod *corev1.Pod) error {
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if w := c.State.Waiting; w != nil && slices.Contains(hopeless, w.Reason) {
@@ -73,10 +74,10 @@ func stuck(pod *corev1.Pod) error {
 	return nil
 }
 
-// maxReason bounds the text of a reason from the cluster, in bytes.
+// maxReason limits the bytes of the text of a reason from the cluster.
 const maxReason = 1 << 10
 
-// ended returns why the processes of a pod have ended.
+// ended returns the reason for the end of a pod's processes.
 func ended(pod *corev1.Pod) error {
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		t := c.State.Terminated
@@ -102,16 +103,17 @@ func terminated(t *corev1.ContainerStateTerminated) string {
 	return text
 }
 
-// refusals are the reasons of events which say that a pod will not run where it should.
+// refusals lists the reasons of events which report that a pod will not run where it should run.
 var refusals = []string{"FailedCreatePodSandBox", "FailedMount", failedScheduling}
 
 const (
 	failedScheduling = "FailedScheduling"
-	scaledUp         = "TriggeredScaleUp" // of the cluster's autoscaler: a node will come
+	scaledUp         = "TriggeredScaleUp" // from the cluster's autoscaler: it is adding a node
 )
 
-// refused returns why a pod that does not run yet will not do so: the error of the controller that
-// makes it, or the newest event which says so. It returns nil if there is hope.
+// refused returns the reason if a pod that does not run yet will not run. The reason is the error
+// of the controller that creates the pod, or else the newest event with one of the reasons in
+// refusals. refused returns nil if the pod may still run.
 func (e *Engine) refused(ctx context.Context, name string) error {
 	if err := e.notMade(ctx, name); err != nil {
 		return err
@@ -126,8 +128,8 @@ func (e *Engine) whyNotReady(ctx context.Context, name string) error {
 	return newest(e.eventsOf(ctx, name), nil)
 }
 
-// notMade returns the error of the controller that should make the pod. It is nil if there is none,
-// or if the object cannot be read at the moment.
+// notMade returns the error of the controller that should create the pod. It returns nil if the
+// controller reports no error, or if the object cannot be read at the moment.
 func (e *Engine) notMade(ctx context.Context, name string) error {
 	content, err := e.client.Resource(sandboxes).Namespace(e.options.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -145,8 +147,9 @@ func (e *Engine) notMade(ctx context.Context, name string) error {
 	return nil
 }
 
-// eventsOf returns the events about the objects of that name. It returns none if the role of the
-// engine cannot list events: then only the context of a start bounds the wait for a pod.
+// eventsOf returns the events about the objects called name. It returns none if the role of the
+// engine does not permit it to list events. Then only the context of a start limits the wait for a
+// pod.
 func (e *Engine) eventsOf(ctx context.Context, name string) (all []*corev1.Event) {
 	list, err := e.client.Resource(events).Namespace(e.options.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("involvedObject.name", name).String(),
@@ -162,7 +165,8 @@ func (e *Engine) eventsOf(ctx context.Context, name string) (all []*corev1.Event
 	return all
 }
 
-// newest returns the newest warning with one of the reasons as an error; nil reasons are all.
+// newest returns, as an error, the newest warning with one of the reasons. If reasons is nil, it
+// considers all warnings. It returns nil if there is none.
 func newest(all []*corev1.Event, reasons []string) error {
 	if slices.ContainsFunc(all, func(e *corev1.Event) bool { return e.Reason == scaledUp }) {
 		reasons = slices.DeleteFunc(slices.Clone(reasons), func(r string) bool { return r == failedScheduling })

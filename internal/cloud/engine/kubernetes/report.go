@@ -6,7 +6,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// Report describes what the cluster provides.
+// Report describes the features of sandboxes in the cluster.
 func (e *Engine) Report() engine.Report {
 	r := engine.Report{
 		Engine: engine.Kubernetes, Promises: e.promises(), Isolation: engine.Full, IDs: 1,
@@ -28,7 +28,8 @@ const (
 	noRules        = "pods have the network of the cluster, not the server's"
 )
 
-// promises returns the promises that a pod keeps, and a reason for each one that it does not.
+// promises returns the promises with an empty text for each promise that a pod keeps, and the
+// reason for each promise that it does not keep.
 func (e *Engine) promises() engine.Promises {
 	return engine.Promises{
 		engine.Commands:     "",

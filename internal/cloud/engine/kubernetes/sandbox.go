@@ -24,13 +24,13 @@ import (
 type sandbox struct {
 	engine *Engine
 	id     string
-	name   string    // of the object and the pod
-	uid    types.UID // of the pod
+	name   string    // name of the object and of the pod
+	uid    types.UID // UID of the pod
 	hello  tunnel.Hello
 	tell   func(line []byte)
 
 	mu     sync.Mutex
-	tunnel *tunnel.Server // the newest; nil: an adopted sandbox was not connected yet
+	tunnel *tunnel.Server // the newest tunnel; nil: an adopted sandbox was not connected yet
 	joined chan struct{}  // closed when tunnel is replaced
 	// The record in the object, if kept is set, and the version of the object with it.
 	record  engine.Record
@@ -133,7 +133,7 @@ func (s *sandbox) start(ctx context.Context) error {
 // rejoinPause is the pause between two attempts to connect.
 const rejoinPause = 50 * time.Millisecond
 
-// join connects to the envd of the pod. It tries again until ctx ends or the pod does, as envd
+// join connects to the envd of the pod. It tries again until ctx or the pod ends, because envd
 // starts a moment after its container.
 func (s *sandbox) join(ctx context.Context) (*tunnel.Server, error) {
 	var last error
@@ -244,8 +244,8 @@ func (s *sandbox) replace(t *tunnel.Server) {
 // errReplaced is the end of a sandbox whose pod came back empty.
 var errReplaced = errors.New("its pod was deleted, and the one that took its place has none of its files")
 
-// endOf returns why the sandbox has ended, given the present pod of its name; nil means that it
-// runs.
+// endOf returns the reason why the sandbox has ended, or nil if it runs. pod is the pod that has
+// the name of the sandbox now.
 func (s *sandbox) endOf(pod *corev1.Pod) error {
 	switch {
 	case pod == nil || pod.DeletionTimestamp != nil:
@@ -258,7 +258,7 @@ func (s *sandbox) endOf(pod *corev1.Pod) error {
 	return nil
 }
 
-// fail records the first reason for the end.
+// fail records err as the reason for the sandbox's end. Only the first reason is kept.
 func (s *sandbox) fail(err error) {
 	if s.reason.CompareAndSwap(nil, &err) {
 		close(s.done)
@@ -268,7 +268,7 @@ func (s *sandbox) fail(err error) {
 // Done returns a channel that is closed when the reason for the sandbox's end is known.
 func (s *sandbox) Done() <-chan struct{} { return s.done }
 
-// Err returns why the sandbox ended, and nil before its end.
+// Err returns the reason why the sandbox ended. It returns nil before the end.
 func (s *sandbox) Err() error {
 	if reason := s.reason.Load(); reason != nil {
 		return *reason
@@ -337,7 +337,7 @@ func (e *Engine) mark(name string) {
 	e.removed[name] = struct{}{}
 }
 
-// removeTimeout bounds the removal of objects.
+// removeTimeout limits the time to remove objects.
 const removeTimeout = 30 * time.Second
 
 // remove removes the object of a sandbox. The controller removes its pod after that.
@@ -368,7 +368,8 @@ func (e *Engine) removeLeftovers(ctx context.Context) error {
 	return nil
 }
 
-// Dial connects to a port inside. While the connection to envd is being made again, it waits.
+// Dial connects to a port in the sandbox. If the connection to envd is broken, Dial waits until the
+// engine has connected again.
 func (s *sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	for {
 		s.mu.Lock()
@@ -393,7 +394,7 @@ func (s *sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	}
 }
 
-// SetEgress does nothing: a pod has no egress of the server's.
+// SetEgress does nothing, because pods do not use the egress of the server.
 func (s *sandbox) SetEgress(engine.Egress) {}
 
 // Freeze returns an error: see [engine.Pauses].
@@ -422,8 +423,8 @@ func (s *sandbox) lacks(f engine.Feature) error {
 	return fmt.Errorf("kubernetes: %w", s.engine.promises().Check(f))
 }
 
-// Memory returns 0: only the cluster's metrics know it.
+// Memory returns 0: only the cluster's metrics contain the memory usage.
 func (s *sandbox) Memory() int64 { return 0 }
 
-// Usage returns false: only the cluster's metrics know it.
+// Usage returns false: only the cluster's metrics contain the usage.
 func (s *sandbox) Usage() (engine.Usage, bool) { return engine.Usage{}, false }

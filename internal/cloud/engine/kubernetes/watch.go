@@ -29,14 +29,14 @@ func newWatch(e *Engine) *watch {
 	return w
 }
 
-// pod returns the pod of a name, which is nil if there is none, and a channel that is closed at its
-// next change.
+// pod returns the pod called name, or nil if there is none. It also returns a channel that is
+// closed at the next change of the pod.
 func (w *watch) pod(name string) (*corev1.Pod, <-chan struct{}) { return w.pods.get(name) }
 
-// forget drops the channel of a pod that nobody waits for any longer.
+// forget removes the channel of a pod for which nobody waits any longer.
 func (w *watch) forget(name string) { w.pods.forget(name) }
 
-// wait waits until the watch has ended, which it does with the engine.
+// wait waits until the watch has ended. The watch ends with the engine.
 func (w *watch) wait() { w.running.Wait() }
 
 // watched has the objects of one kind that belong to the engine, through one watch of the API. It goes

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -215,22 +214,23 @@ func (s *Sandbox) boot(ctx context.Context) error {
 			request.UID = uint32(id)
 		}
 	}
-	files := []*os.File{fd3}
+	var files wire.Files
+	defer files.Close()
+	files.Add(wire.FileControl, fd3)
 	if s.group, err = s.makeGroup(); err == nil && s.purpose == forPool {
 		err = s.room.warm.stepBack(s.group)
 	}
 	if err == nil {
 		var groups []*os.File
 		groups, err = s.group.OpenPlacement()
-		files = append(files, groups...)
+		files.AddList(wire.FileGroup, groups)
 	}
 	if err != nil {
-		fd3.Close()
 		s.gone()
 		return fmt.Errorf("%w: %w", errLimit, err)
 	}
-	err = s.room.control.Send(request, files...)
-	wire.CloseAll(files)
+	err = s.room.control.SendFiles(request, &files)
+	files.Close() // now only the child has it open, so that its end is noticed
 	if err != nil {
 		s.gone()
 		return fmt.Errorf("ask the room: %w", err)
@@ -275,7 +275,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 
 // enterRoot makes the process beside the second stage enter the root of the image.
 func (s *Sandbox) enterRoot(ctx context.Context) error {
-	if err := s.mounter.Handshake(ctx, wire.RoleEnterer, s.enterSpec()); err != nil {
+	if err := s.mounter.Handshake(ctx, wire.RoleEnterer, s.enterSpec(), nil); err != nil {
 		return s.explain(ctx, "hand over the root", err)
 	}
 	if err := s.mounter.AwaitReady(ctx, bootTimeout); err != nil {
@@ -304,50 +304,60 @@ func (s *Sandbox) bootTimeout() time.Duration {
 	return bootTimeout
 }
 
+// builtFiles limits the files of the first stage: those of the sandbox, two of /proc/meminfo, and
+// the sockets of the egress path.
+const builtFiles = 3 + exitSockets
+
 // awaitBuilt waits until the first stage has done its work.
 func (s *Sandbox) awaitBuilt(ctx context.Context) error {
 	defer s.envd.Deadline(ctx, s.bootTimeout())()
-	built, sockets, err := s.envd.Expect(wire.KindReady, 1+wire.MeminfoFiles+exitSockets)
+	built, files, err := s.envd.Expect(wire.KindReady, builtFiles)
 	if err != nil {
 		return s.explain(ctx, "build", err)
 	}
+	defer files.Close()
 	if s.root == nil {
-		if len(sockets) == 0 {
-			return fmt.Errorf("%w: a sandbox without files", wire.ErrProtocol)
+		if s.files, err = files.Take(wire.FileFiles); err != nil {
+			return err
 		}
-		s.files, sockets = sockets[0], sockets[1:]
 	}
 	if s.root == nil && s.room.runsc == nil {
-		if len(sockets) < wire.MeminfoFiles {
-			wire.CloseAll(sockets)
-			return fmt.Errorf("%w: a sandbox without /proc/meminfo", wire.ErrProtocol)
-		}
-		err := s.keepMeminfo(sockets[:wire.MeminfoFiles])
-		if sockets = sockets[wire.MeminfoFiles:]; err != nil {
-			wire.CloseAll(sockets)
+		if err := s.keepMeminfo(files); err != nil {
 			return fmt.Errorf("keep /proc/meminfo: %w", err)
 		}
 	}
-	if s.exit, err = newExit(sockets); err != nil {
+	if s.exit, err = newExit(files.TakeList(wire.FileEgress)); err != nil {
 		return fmt.Errorf("take the egress path: %w", err)
+	}
+	if err := files.End(); err != nil {
+		return err
 	}
 	s.hidden, s.noExit = built.Hidden, built.Error
 	s.noteBuilt(ctx, built)
 	return nil
 }
 
-// keepMeminfo makes the room keep the sandbox's /proc/meminfo up to date, and closes files.
-func (s *Sandbox) keepMeminfo(files []*os.File) error {
-	defer func() { wire.CloseAll(files) }()
+// keepMeminfo makes the room keep the sandbox's /proc/meminfo up to date. It takes the files that
+// the room needs for that from made.
+func (s *Sandbox) keepMeminfo(made *wire.Files) error {
+	var files wire.Files
+	defer files.Close()
+	for _, name := range []wire.FileName{wire.FileMeminfo, wire.FileProc} {
+		file, err := made.Take(name)
+		if err != nil {
+			return err
+		}
+		files.Add(name, file)
+	}
 	use, err := s.group.OpenMemoryUse()
 	if err != nil {
 		return err
 	}
 	if use != nil {
-		files = append(slices.Clip(files), use)
+		files.Add(wire.FileMemoryUse, use)
 	}
 	spec := wire.Encode(wire.MeminfoSpec{Total: s.limits.MemoryBytes})
-	return s.room.control.Send(wire.Message{Kind: wire.KindMeminfo, ID: s.number, Spec: spec}, files...)
+	return s.room.control.SendFiles(wire.Message{Kind: wire.KindMeminfo, ID: s.number, Spec: spec}, &files)
 }
 
 // noteBuilt records the properties of a file system that was built.
@@ -384,8 +394,9 @@ func (s *Sandbox) causeOfDeath() error {
 }
 
 func (s *Sandbox) sendInit(ctx context.Context, pid int, mounter *os.File) error {
-	spec, mounts, err := s.buildSpec(pid)
-	defer func() { wire.CloseAll(mounts) }()
+	var files wire.Files
+	defer files.Close()
+	spec, err := s.buildSpec(pid, &files)
 	if err != nil {
 		return err
 	}
@@ -393,9 +404,10 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int, mounter *os.File) error
 		return err
 	}
 	if mounter != nil {
-		mounts, spec.Mounter, spec.Late = append(mounts, mounter), true, s.entersLate()
+		files.Lend(wire.FileMounter, mounter)
+		spec.Mounter, spec.Late = true, s.entersLate()
 	}
-	if err := s.envd.Handshake(ctx, wire.RoleInit, spec, mounts...); err != nil {
+	if err := s.envd.Handshake(ctx, wire.RoleInit, spec, &files); err != nil {
 		return s.explain(ctx, "hand over the template", err)
 	}
 	return nil

@@ -20,13 +20,14 @@ func (s *Sandbox) configure(ctx context.Context, text []byte, as wire.Role) erro
 	if err != nil {
 		return err
 	}
-	files := []*os.File{config}
-	defer func() { wire.CloseAll(files) }()
-	for _, open := range []func() (*os.File, error){s.group.OpenOOMKills, s.group.OpenMemoryUse} {
+	var files wire.Files
+	defer files.Close()
+	files.Add(wire.FileConfig, config)
+	for name, open := range map[wire.FileName]func() (*os.File, error){wire.FileOOMKills: s.group.OpenOOMKills, wire.FileMemoryUse: s.group.OpenMemoryUse} {
 		if f, err := open(); err != nil {
 			return fmt.Errorf("limit: %w", err)
 		} else if f != nil {
-			files = append(files, f)
+			files.Add(name, f)
 		}
 	}
 	if s.root == nil {
@@ -40,15 +41,15 @@ func (s *Sandbox) configure(ctx context.Context, text []byte, as wire.Role) erro
 			if err != nil {
 				return err
 			}
-			files = append(files, memory)
+			files.Add(wire.FileMemory, memory)
 		}
 		runsc, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", s.room.runsc.Fd())) // closed with the others
 		if err != nil {
 			return err
 		}
-		files = append(files, runsc)
+		files.Add(wire.FileRunsc, runsc)
 	}
-	if err := s.envd.Assign(ctx, as, s.envdSpec(), files...); err != nil {
+	if err := s.envd.Assign(ctx, as, s.envdSpec(), &files); err != nil {
 		return s.explain(ctx, "configure", err)
 	}
 	if err := s.envd.AwaitReady(ctx, s.bootTimeout()); err != nil {

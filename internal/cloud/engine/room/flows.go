@@ -102,7 +102,7 @@ func (s *Sandbox) carry(m wire.Message, connected func()) {
 		_ = s.refuse(m.ID, err)
 		return
 	}
-	err = s.envd.Send(wire.Message{Kind: wire.KindEgressed, ID: m.ID}, theirs)
+	err = s.envd.SendFiles(wire.Message{Kind: wire.KindEgressed, ID: m.ID}, wire.Lent(wire.FileStream, theirs))
 	theirs.Close()
 	if err != nil {
 		conn.Close()
@@ -180,7 +180,7 @@ func (s *Sandbox) askEnvd(ctx context.Context, port int, release func()) (*strea
 		theirs.Close()
 		return nil, err
 	}
-	err = s.envd.Send(wire.Message{Kind: wire.KindDial, Port: uint16(port)}, theirs)
+	err = s.envd.SendFiles(wire.Message{Kind: wire.KindDial, Port: uint16(port)}, wire.Lent(wire.FileStream, theirs))
 	theirs.Close()
 	if err == nil {
 		err = readStatus(ctx, conn)

@@ -25,7 +25,7 @@ func (r *Room) startGuard(ctx context.Context, room, stderr *os.File) (*spawn.Pr
 		conn.Close()
 		return nil, nil, err
 	}
-	if err := conn.Handshake(ctx, wire.RoleGuard, struct{}{}, room); err != nil {
+	if err := conn.Handshake(ctx, wire.RoleGuard, struct{}{}, wire.Lent(wire.FileRoom, room)); err != nil {
 		guard.Kill()
 		conn.Close()
 		return nil, nil, err

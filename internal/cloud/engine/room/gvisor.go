@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // The control group of a sandbox also counts the threads of gVisor: a fixed number, and some more
@@ -18,18 +20,18 @@ const (
 	threadsOfGVisor = 4
 )
 
-// programMount returns the program for gVisor as a detached mount. If only a process of the
+// showProgram adds the program for gVisor to files, as a detached mount. If only a process of the
 // sandbox can make mounts, it returns a path.
-func (r *Room) programMount() (path string, mounts []*os.File, err error) {
+func (r *Room) showProgram(files *wire.Files) (path string, err error) {
 	if !r.ranged() {
-		path, err = r.copiedBinary()
-		return path, nil, err
+		return r.copiedBinary()
 	}
 	fd, err := unix.OpenTree(int(r.binary.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {
-		return "", nil, fmt.Errorf("clone the mount of the program: %w", err)
+		return "", fmt.Errorf("clone the mount of the program: %w", err)
 	}
-	return "", []*os.File{os.NewFile(uintptr(fd), "program")}, nil
+	files.Add(wire.FileProgram, os.NewFile(uintptr(fd), "program"))
+	return "", nil
 }
 
 // copiedBinary returns the path of a copy of the binary, because the original path may lead to

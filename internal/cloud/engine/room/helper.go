@@ -5,7 +5,6 @@ package room
 import (
 	"context"
 	"fmt"
-	"os"
 	"syscall"
 	"time"
 
@@ -45,8 +44,8 @@ func (r *Room) startHelper(slot uint32, namespaces uintptr) (*helper, error) {
 }
 
 // run sends a helper its task, and waits for the answer.
-func (h *helper) run(ctx context.Context, as wire.Role, spec any, files ...*os.File) (wire.Message, error) {
-	if err := h.conn.Handshake(ctx, as, spec, files...); err != nil {
+func (h *helper) run(ctx context.Context, as wire.Role, spec any, files *wire.Files) (wire.Message, error) {
+	if err := h.conn.Handshake(ctx, as, spec, files); err != nil {
 		return wire.Message{}, fmt.Errorf("start a process for it: %w", err)
 	}
 	defer h.conn.Deadline(ctx, helperTimeout)()

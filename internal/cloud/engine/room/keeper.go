@@ -124,7 +124,7 @@ func (k *Keeper) startProcess(ctx context.Context) error {
 		conn.Close()
 		return err
 	}
-	err = conn.Handshake(ctx, wire.RoleKeeper, k.spec, k.lock)
+	err = conn.Handshake(ctx, wire.RoleKeeper, k.spec, wire.Lent(wire.FileLock, k.lock))
 	if err == nil {
 		err = conn.AwaitReady(ctx, wire.HandshakeTimeout)
 	}

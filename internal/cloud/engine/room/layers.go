@@ -38,7 +38,7 @@ func (r *Room) checkLayers(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	_, err = r.runLayers(ctx, try, wire.LayersSpec{})
+	_, err = r.runLayers(ctx, try, wire.LayersSpec{}, &wire.Files{})
 	if err != nil && ctx.Err() == nil && !errors.Is(err, &engine.LackError{Feature: engine.SharedLayers}) {
 		err = engine.Lackf(engine.SharedLayers, "%w", err)
 	}
@@ -51,7 +51,7 @@ func (r *Room) haveLayers() error { return r.report.Promises.Check(engine.Shared
 // unpack makes the trees of a layer in dir from the output of [saved.Write] with a layout. It reads
 // all of the file from.
 func (r *Room) unpack(ctx context.Context, dir, layout string, from *os.File) (layer.Manifest, error) {
-	ready, err := r.runLayers(ctx, dir, wire.LayersSpec{Layout: layout}, from)
+	ready, err := r.runLayers(ctx, dir, wire.LayersSpec{Layout: layout}, wire.Lent(wire.FileSaved, from))
 	return layer.Manifest{Layout: r.layout(), Whole: layout == r.layout(), Trees: ready.Trees}, err
 }
 
@@ -100,7 +100,7 @@ func (r *Room) merge(ctx context.Context, layers []string, dir string) error {
 	if err := os.Mkdir(filepath.Join(dir, layer.Trees), 0o755); err != nil {
 		return err
 	}
-	if _, err := r.runLayers(ctx, top, spec); err != nil {
+	if _, err := r.runLayers(ctx, top, spec, &wire.Files{}); err != nil {
 		return err
 	}
 	return m.Write(dir)
@@ -159,43 +159,43 @@ func (r *Room) readLayers(dirs []string, forUse bool) (manifests []layer.Manifes
 
 // mountLayers makes a mount of each layer for the sandbox whose first process is pid, as
 // mountVolumes does.
-func (s *Sandbox) mountLayers(pid int) (layers []wire.Layer, mounts []*os.File, err error) {
+func (s *Sandbox) mountLayers(pid int, files *wire.Files) (layers []wire.Layer, err error) {
 	if len(s.options.Layers) == 0 {
-		return nil, nil, nil
+		return nil, nil
 	}
 	manifests, err := s.room.readLayers(s.options.Layers, true)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for i, m := range manifests {
 		if s.options.Image != nil && len(m.Trees) > 1 {
-			return nil, nil, fmt.Errorf("layer %s: it was made in a sandbox that is not of an image: it has changes of %s of this machine", s.options.Layers[i], m.Trees[1])
+			return nil, fmt.Errorf("layer %s: it was made in a sandbox that is not of an image: it has changes of %s of this machine", s.options.Layers[i], m.Trees[1])
 		}
 		layers = append(layers, wire.Layer{Dir: filepath.Join(s.options.Layers[i], layer.Trees), Trees: m.Trees})
 	}
 	if !s.room.ranged() {
-		return layers, nil, nil
+		return layers, nil
 	}
 	ids, err := openUserNamespace(pid)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer ids.Close()
 	for i := range layers {
 		mount, err := mapDirectory(layers[i].Dir, ids, wire.LayerAttributes, engine.SharedLayers)
 		if err != nil {
-			wire.CloseAll(mounts)
-			return nil, nil, err
+			return nil, err
 		}
-		mounts, layers[i].Dir = append(mounts, mount), ""
+		files.Add(wire.FileLayer.Numbered(i), mount)
+		layers[i].Dir = ""
 	}
-	return layers, mounts, nil
+	return layers, nil
 }
 
 // runLayers starts the process that makes layers in dir, and waits for it. It has ids of a sandbox
 // and a mount of dir that maps them to the ids from 0, so that it has no rights over any other file
 // of the host.
-func (r *Room) runLayers(ctx context.Context, dir string, spec wire.LayersSpec, files ...*os.File) (wire.Message, error) {
+func (r *Room) runLayers(ctx context.Context, dir string, spec wire.LayersSpec, files *wire.Files) (wire.Message, error) {
 	if err := checkClean(dir); err != nil {
 		return wire.Message{}, err
 	}
@@ -221,7 +221,8 @@ func (r *Room) runLayers(ctx context.Context, dir string, spec wire.LayersSpec, 
 			return wire.Message{}, err
 		}
 		defer mount.Close()
-		spec.Dir, files = "", append([]*os.File{mount}, files...)
+		files.Lend(wire.FileDirectory, mount)
+		spec.Dir = ""
 	}
-	return h.run(ctx, wire.RoleLayers, spec, files...)
+	return h.run(ctx, wire.RoleLayers, spec, files)
 }

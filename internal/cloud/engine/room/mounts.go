@@ -12,39 +12,36 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// mountHost opens the directories of the host that the sandbox mounts. If sandboxes have several
-// ids, it returns a mount of each directory. If they have a single id, the first process of the
-// sandbox makes the mounts: mountHost returns the opened directories, and the first process
-// compares them with those that it finds at their paths.
-func (s *Sandbox) mountHost() (shown []wire.Volume, files []*os.File, err error) {
-	defer func() {
-		if err != nil {
-			wire.CloseAll(files)
-			files = nil
-		}
-	}()
+// mountHost opens the directories of the host that the sandbox mounts, and appends them to volumes.
+// If sandboxes have several ids, it adds a mount of each directory to files. If they have a single
+// id, the first process of the sandbox makes the mounts: mountHost adds the opened directories, and
+// the first process compares them with those that it finds at their paths.
+func (s *Sandbox) mountHost(volumes []wire.Volume, files *wire.Files) ([]wire.Volume, error) {
 	for _, m := range s.options.Mounts {
 		dir, err := mounts.OpenDir(m)
 		if err != nil {
-			return nil, files, err
+			return nil, err
 		}
+		name := wire.FileVolume.Numbered(len(volumes))
 		v := wire.Volume{Path: m.Path, ReadOnly: !m.Writable}
 		if s.room.ranged() {
 			first := spawn.IDBase + spawn.FirstID(s.slot)
 			mount, err := mounts.Show(dir, m, s.room.binary, mounts.Owner{User: first + protocol.UserID, Group: first + protocol.UserID, Root: first, Powerless: true})
 			dir.Close()
 			if err != nil {
-				return nil, files, err
+				return nil, err
 			}
-			shown, files = append(shown, v), append(files, mount)
+			files.Add(name, mount)
+			volumes = append(volumes, v)
 			continue
 		}
 		v.Opened = true
 		if v.Dir, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir.Fd())); err != nil { // its current path
 			dir.Close()
-			return nil, files, err
+			return nil, err
 		}
-		shown, files = append(shown, v), append(files, dir)
+		files.Add(name, dir)
+		volumes = append(volumes, v)
 	}
-	return shown, files, nil
+	return volumes, nil
 }

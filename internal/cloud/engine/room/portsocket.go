@@ -71,21 +71,21 @@ func (s *Sandbox) dialNetwork(ctx context.Context, port uint16) (*net.TCPConn, e
 }
 
 // giveSockets passes the room's sockets to a waiting dialNetwork.
-func (s *Sandbox) giveSockets(m wire.Message, files []*os.File) {
-	made := sockets{files: files}
-	if m.Error != "" || len(files) == 0 {
+func (s *Sandbox) giveSockets(m wire.Message, files *wire.Files) {
+	made := sockets{files: files.TakeList(wire.FileSocket)}
+	if m.Error != "" || len(made.files) == 0 {
 		made.err = fmt.Errorf("the room gave no sockets: %s", m.Error)
 	}
 	select {
 	case <-s.exited: // there is no waiting call
-		wire.CloseAll(files)
+		wire.CloseAll(made.files)
 		return
 	default:
 	}
 	select {
 	case s.sockets <- made:
 	default: // there was no request
-		wire.CloseAll(files)
+		wire.CloseAll(made.files)
 	}
 }
 

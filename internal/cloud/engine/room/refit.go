@@ -5,7 +5,6 @@ package room
 import (
 	"context"
 	"fmt"
-	"os"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
@@ -45,31 +44,35 @@ func (s *Sandbox) refit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	spec, mounts, err := s.buildSpec(pid)
-	defer func() { wire.CloseAll(mounts) }()
+	var files wire.Files
+	defer files.Close()
+	files.Lend(wire.FileFiles, s.files)
+	spec, err := s.buildSpec(pid, &files)
 	if err != nil {
 		return err
 	}
-	if err := s.mounter.Handshake(ctx, wire.RoleMounter, spec, append([]*os.File{s.files}, mounts...)...); err != nil {
+	if err := s.mounter.Handshake(ctx, wire.RoleMounter, spec, &files); err != nil {
 		return s.explain(ctx, "hand over the template", err)
 	}
 	defer s.mounter.Deadline(ctx, s.bootTimeout())()
-	built, files, err := s.mounter.Expect(wire.KindReady, 1)
+	built, answer, err := s.mounter.Expect(wire.KindReady, 1)
 	if err != nil {
 		return s.explain(ctx, "build", err)
 	}
-	if len(files) != 1 {
-		return fmt.Errorf("%w: a sandbox without files", wire.ErrProtocol)
+	defer answer.Close()
+	replaced, err := answer.Take(wire.FileFiles)
+	if err != nil {
+		return err
 	}
 	s.noteBuilt(ctx, built)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ending {
-		files[0].Close()
+		replaced.Close()
 		return engine.ErrGone
 	}
 	s.files.Close()
-	s.files = files[0]
+	s.files = replaced
 	return nil
 }
 
@@ -78,7 +81,7 @@ func (s *Sandbox) refit(ctx context.Context) error {
 func (s *Sandbox) showAuthority(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
 	defer cancel()
-	if err := s.mounter.Handshake(ctx, wire.RoleMounter, s.authoritySpec()); err != nil {
+	if err := s.mounter.Handshake(ctx, wire.RoleMounter, s.authoritySpec(), nil); err != nil {
 		return s.explain(ctx, "hand over the authority", err)
 	}
 	if err := s.mounter.AwaitReady(ctx, bootTimeout); err != nil {

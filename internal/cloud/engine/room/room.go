@@ -30,11 +30,11 @@ import (
 // ErrRoomEnded means that the room, and so every sandbox, has ended.
 var ErrRoomEnded = fmt.Errorf("the room %w", engine.ErrEnded)
 
-// Options configure [Start].
+// Options configures [Start].
 type Options struct {
-	// Keeper has the instance directory, the control groups and the binary, and keeps them after
-	// the room; Dir, Binary and Processes are then unused. If it is nil the room starts a keeper
-	// that ends with the room.
+	// Keeper owns the instance directory, the control groups and the binary. They remain after the
+	// room has ended. Dir, Binary and Processes are unused if Keeper is set. If Keeper is nil, the
+	// room starts a keeper that ends with the room.
 	Keeper *Keeper
 	// Dir is the instance directory. It must exist and be private to this user; the
 	// keeper removes it when the server ends. Files named survey-* beside it are
@@ -46,9 +46,9 @@ type Options struct {
 	// Isolation is the wanted isolation level; Auto takes the best one the machine
 	// supports.
 	Isolation engine.Isolation
-	// Trees are host directories that sandboxes show at the same path, each under a writable
-	// overlay that vanishes with the sandbox. /usr always is one of them. Files in them that are
-	// closed to others may be left out; see the package's comment.
+	// Trees are host directories that each sandbox contains at the same path, under a writable overlay
+	// that vanishes with the sandbox. /usr always is one of them. Files in Trees that are closed to
+	// others may be left out; see the package's comment.
 	Trees []string
 	// Path is the PATH of login shells; "" means [DefaultPath].
 	Path string
@@ -58,22 +58,24 @@ type Options struct {
 	Processes int64
 	// Limits are the limits of the test sandbox. They must be the limits of the cloud's sandboxes.
 	Limits engine.Limits
-	// Warm are the limits of sandboxes that are kept ready in the background for the next
-	// [Room.NewSandbox] with these limits. WarmCount is their number; 0 means one. If Warm is nil
-	// none is kept. Each uses the memory of an idle envd, and of its first kernel if Zygote is set.
+	// Warm are the limits of sandboxes that are started in the background and kept ready for the next
+	// [Room.NewSandbox] with these limits. If Warm is nil, no sandbox is kept. WarmCount is the number
+	// of kept sandboxes; 0 means one. Each uses the memory of an idle envd, and the memory of its
+	// first kernel if Zygote is set.
 	Warm      *engine.Limits
 	WarmCount int
-	// Zygote is the configuration of the process from which kernels are forked: its Python and
-	// System. The process is made in the background, and only with Full isolation; nil makes none.
-	// ZygoteLater delays it until the first request for a kernel, which then starts cold.
+	// Zygote configures the process from which kernels are forked: its Python and System. The process
+	// is made in the background, and only with Full isolation. If Zygote is nil, no such process is
+	// made. ZygoteLater delays the process until the first request for a kernel. That kernel then
+	// starts cold.
 	Zygote      *guest.Config
 	ZygoteLater bool
 	// Runsc is gVisor's program. If it is set, programs in sandboxes run in gVisor. It needs Full
 	// isolation, and a Binary that is not linked to libraries. Empty means no gVisor.
 	Runsc string
-	// ReservedBytes is the memory that a program of the sandboxes maps at its start and never
-	// fills. Where no control group limits memory it is added to RLIMIT_DATA, which counts mapped
-	// memory and not used memory.
+	// ReservedBytes is the size of the memory that a program of the sandboxes maps at its start and
+	// never fills. Where no control group limits memory, ReservedBytes is added to RLIMIT_DATA,
+	// because RLIMIT_DATA counts mapped memory and not used memory.
 	ReservedBytes uint64
 	// Logger logs the messages of the room's processes; nil logs nothing.
 	Logger *slog.Logger
@@ -90,21 +92,21 @@ type Room struct {
 	ids        roomIDs
 	report     engine.Report
 	trees      []string
-	system     int // how many of trees are the system's
+	system     int // the number of trees that are the system's
 	links      map[string]string
 	processors processors
 	roots      string     // the directory that contains the directories of sandboxes without namespaces
 	binary     *os.File   // the program to re-execute, which the keeper opened
 	linked     bool       // binary needs libraries to start
 	runsc      *os.File   // gVisor's program; nil: no gVisor
-	copying    sync.Mutex // held while the binary is copied for gVisor
+	copying    sync.Mutex // locked while the binary is copied for gVisor
 	groups     *cgroup.Groups
 	keeper     *Keeper
-	ownKeeper  *Keeper        // the keeper that ends with the room; nil: the options name one
+	ownKeeper  *Keeper        // the keeper that ends with the room; nil: the options name another keeper
 	room       *spawn.Process // the room's process, or the guard if sandboxes run in place
 	control    *wire.Conn
 	stop       func() (syscall.WaitStatus, error) // ends the room, and returns its status, and an error if processes may be left
-	done       chan struct{}                      // closed when the room has ended and its sandboxes know
+	done       chan struct{}                      // closed when the room has ended and its sandboxes have been notified
 	ended      atomic.Pointer[error]              // the reason why the room ended by itself
 	stderr     sync.WaitGroup
 	said       strings.Builder // the beginning of the output to stderr; complete when stderr is done
@@ -118,21 +120,21 @@ type Room struct {
 	flows      flowBudget
 	egressPath wire.EgressPath // the egress path of sandboxes on this machine
 	zygote     zygote
-	unusedTime time.Duration // how long a kernel that was forked ahead waits for its first use
+	unusedTime time.Duration // maximum time that a kernel that was forked ahead waits for its first use
 	boots      chan struct{} // has an element for each sandbox that is starting without a warm sandbox
 
 	mu        sync.Mutex
 	closed    bool
 	next      uint64
 	slots     map[uint32]bool
-	sandboxes map[uint64]*Sandbox // all sandboxes that are not yet closed
+	sandboxes map[uint64]*Sandbox // all sandboxes that are not closed yet
 }
 
-// maxSaid bounds the kept bytes of the room's stderr.
+// maxSaid bounds the number of bytes of the room's stderr that are kept.
 const maxSaid = 4 << 10
 
-// logStderr logs the stderr of the room and the envds, where a Go program prints a panic. It keeps
-// the first lines, which have the reason.
+// logStderr logs the stderr of the room and the envds, to which a Go program prints a panic. It
+// keeps the first lines, because they contain the reason.
 func (r *Room) logStderr(from *os.File) {
 	defer from.Close()
 	lines := bufio.NewReaderSize(from, 4<<10)
@@ -180,14 +182,15 @@ func (r *Room) serve() {
 		s := r.sandboxes[m.ID]
 		r.mu.Unlock()
 		if s == nil {
-			wire.CloseAll(files)
+			files.Close()
 			continue
 		}
 		s.roomSaid(m, files, nil)
 	}
 }
 
-// causeOfEnd returns the reason for the end of the room, which was stopped because of err.
+// causeOfEnd returns the reason for the end of the room. err is the error that caused the stop of
+// the room.
 func (r *Room) causeOfEnd(status syscall.WaitStatus, err error) error {
 	switch {
 	case !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET):
@@ -224,7 +227,7 @@ func (r *Room) register(s *Sandbox) error {
 	return nil
 }
 
-// freeSlot reserves a slot. The caller holds mu.
+// freeSlot reserves a slot. The caller must hold mu.
 func (r *Room) freeSlot() (slot uint32, err error) {
 	slot = 1 // the first slot is the room's own
 	for r.slots[slot] {
@@ -237,7 +240,7 @@ func (r *Room) freeSlot() (slot uint32, err error) {
 	return slot, nil
 }
 
-// takeSlot reserves ids that no sandbox has.
+// takeSlot reserves ids that no sandbox uses.
 func (r *Room) takeSlot() (slot uint32, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -261,18 +264,17 @@ func (r *Room) release(s *Sandbox) {
 	delete(r.sandboxes, s.number)
 }
 
-// ranged reports whether a sandbox has a range of ids, and so both a root and a
-// user.
+// ranged reports whether a sandbox has a range of ids. With a range it has both a root and a user.
 func (r *Room) ranged() bool { return r.ids.ranged }
 
 // Done returns a channel that is closed when the room has ended, by Close or by
 // itself.
 func (r *Room) Done() <-chan struct{} { return r.done }
 
-// Close ends all sandboxes and the room. When it returns nil their processes are dead, and the
-// control groups and the instance directory are gone, unless [Options].Keeper has them. An error
-// that Is [engine.ErrProcessesLeft] means that processes may still run, which only happens without
-// namespaces. Later calls return the result of the first.
+// Close ends all sandboxes and the room. When Close returns nil, their processes are dead, and the
+// control groups and the instance directory are removed, unless they belong to [Options].Keeper. An
+// error that Is [engine.ErrProcessesLeft] means that processes may still run. This happens only
+// without namespaces. Later calls return the result of the first call.
 func (r *Room) Close() error { return r.close() }
 
 func (r *Room) end() error {
@@ -302,9 +304,9 @@ func (r *Room) end() error {
 	return nil
 }
 
-// stopRoom ends the room's process. The kernel ends everything in its namespaces. Without
-// namespaces the room does that when its socket closes, and after it the guard, which reports any
-// process left. status is the exit status of the process.
+// stopRoom ends the room's process. With namespaces, the kernel then ends everything in them.
+// Without namespaces, the room ends the processes when its socket closes. After the room the guard
+// does so, and reports any process that is left. status is the exit status of the room's process.
 func stopRoom(room *spawn.Process, conn, guard *wire.Conn) (status syscall.WaitStatus, err error) {
 	conn.Close()
 	if guard == nil {

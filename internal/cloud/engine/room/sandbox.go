@@ -21,11 +21,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// Bounds of one sandbox, enforced by the server; those that its envd enforces too are in package
-// wire.
+// Bounds of one sandbox that the server enforces. Package wire contains the bounds that envd
+// enforces too.
 const (
 	maxEgress    = 320     // connections out of the sandbox, including those of its proxy
-	maxOpenFiles = 1 << 19 // open files of one process inside
+	maxOpenFiles = 1 << 19 // open files of one process in the sandbox
 	bootTimeout  = 30 * time.Second
 
 	restoreTimeout = 15 * time.Minute // additional time for a start with saved files
@@ -50,16 +50,16 @@ type Sandbox struct {
 	pidfd   *os.File // the pidfd of the first process; nil before the process has started
 	files   *os.File // the file system that the sandbox writes to; nil without namespaces
 	notes   []string
-	hidden  []string // trees that are not shown to the sandbox
+	hidden  []string // trees that are not visible in the sandbox
 	unshown *unshown // files to hide in the trees of the sandbox; nil: none
 	lost    []string // trees that are only in the layers and saved files of the sandbox
 
 	spawned chan spawned       // the room's answer to the request to start the sandbox
 	named   chan error         // the room's answer to the request to name the sandbox
-	died    chan struct{}      // closed when envd has ended; other processes may be left for a moment
+	died    chan struct{}      // closed when envd has ended; other processes may still run for a moment
 	exited  chan struct{}      // closed when all processes of the sandbox are gone
 	gone    func()             // closes the channel exited
-	status  syscall.WaitStatus // the wait status of envd, valid once died is closed
+	status  syscall.WaitStatus // the wait status of envd, valid after died is closed
 	left    error              // the reason why the room could not end all processes of the sandbox
 
 	slots      link.PortSlots // count the open streams
@@ -67,13 +67,13 @@ type Sandbox struct {
 	dialling   link.Dialling  // counts the connections out of the sandbox that are not established yet
 	carried    flowCount      // counts the connections out of the sandbox
 	exit       *exit          // outer end of the egress path; nil: the only way out is envd's proxy
-	noExit     string         // the reason why the sandbox has no exit, if that was tested
+	noExit     string         // the reason why the sandbox has no exit, if an exit was tested
 	entrance   link.Entrance  // the connections into the sandbox
-	access     *link.Access   // the way of the sandbox to the network
-	refusing   atomic.Bool    // connections were refused, and that was logged
-	kernels    allowance      // limits how many kernels may be forked for the sandbox
+	access     *link.Access   // connects the sandbox to the network
+	refusing   atomic.Bool    // true once refused connections have been logged
+	kernels    allowance      // limits the number of kernels that may be forked for the sandbox
 	forked     *os.File       // socket of a kernel that waits for its first use; nil without one; guarded by mu
-	ranCode    bool           // the sandbox has asked for a kernel
+	ranCode    bool           // the sandbox has requested a kernel
 	ttys       terminals      // the terminals opened for the sandbox
 	flows      sync.WaitGroup
 	pause      pause
@@ -107,13 +107,14 @@ func (r *Room) NewSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	return s, nil
 }
 
-// roomSaid handles the room's message about this sandbox.
-func (s *Sandbox) roomSaid(m wire.Message, files []*os.File, ended error) {
+// roomSaid handles a message of the room about this sandbox.
+func (s *Sandbox) roomSaid(m wire.Message, files *wire.Files, ended error) {
+	defer files.Close()
 	switch {
-	case m.Kind == wire.KindSpawned && len(files) == 1:
-		s.spawned <- spawned{pidfd: files[0]}
+	case m.Kind == wire.KindSpawned:
+		pidfd, err := files.Take(wire.FilePidfd)
+		s.spawned <- spawned{pidfd: pidfd, err: err}
 	case m.Kind == wire.KindNamed:
-		wire.CloseAll(files)
 		var err error
 		if m.Error != "" {
 			err = errors.New(m.Error)
@@ -125,15 +126,12 @@ func (s *Sandbox) roomSaid(m wire.Message, files []*os.File, ended error) {
 	case m.Kind == wire.KindSockets:
 		s.giveSockets(m, files)
 	case m.Kind == wire.KindFailed:
-		wire.CloseAll(files)
 		s.spawned <- spawned{err: errors.New(m.Error)}
 		s.gone()
 	case m.Kind == wire.KindEnding:
-		wire.CloseAll(files)
 		s.dies(m.Status)
 		s.group.StopForks()
 	case m.Kind == wire.KindExited:
-		wire.CloseAll(files)
 		select {
 		case <-s.exited:
 			return // the room has ended
@@ -154,8 +152,8 @@ func (s *Sandbox) roomSaid(m wire.Message, files []*os.File, ended error) {
 	}
 }
 
-// dies records how envd ended, unless it is already recorded. Only the goroutine that listens to
-// the room calls it.
+// dies records the wait status of envd, unless it is already recorded. Only the goroutine that
+// receives the room's messages calls dies.
 func (s *Sandbox) dies(status int) {
 	select {
 	case <-s.died:
@@ -165,7 +163,7 @@ func (s *Sandbox) dies(status int) {
 	}
 }
 
-// fail records the first reason for the end.
+// fail records the reason for the sandbox's end. Later reasons are ignored.
 func (s *Sandbox) fail(err error) {
 	if s.reason.CompareAndSwap(nil, &err) {
 		close(s.done)
@@ -176,9 +174,10 @@ func (r *Room) killProcess(s *Sandbox) {
 	_ = r.control.Send(wire.Message{Kind: wire.KindKill, ID: s.number}) // if the room is gone, so is the process
 }
 
-// killForks kills the processes in the sandbox's groups, including those that fork kernels, which
-// are not in its namespace. If the sandbox is frozen, such a process may be stopped before it has
-// waited for its child in the namespace, and the namespace cannot end before that.
+// killForks kills the processes in the sandbox's control groups, including the processes that fork
+// kernels, which are outside the sandbox's namespace. If the sandbox is frozen, such a process may
+// be stopped before it has waited for its child in the namespace. The namespace cannot end before
+// that wait.
 func (s *Sandbox) killForks() {
 	pids, _, err := s.group.Processes()
 	if err != nil {
@@ -191,13 +190,12 @@ func (s *Sandbox) killForks() {
 	}
 }
 
-// Done returns a channel that is closed when the reason for the sandbox's end is known. When
-// Close returns nil, the sandbox's processes have ended, and its files and control groups are
-// gone.
+// Done returns a channel that is closed when the reason for the sandbox's end is known. When Close
+// returns nil, the sandbox's processes have ended, and its files and control groups are removed.
 func (s *Sandbox) Done() <-chan struct{} { return s.done }
 
-// Err returns the reason for the sandbox's end: nil before it, then [engine.ErrClosed],
-// [engine.ErrOutOfMemory], [ErrRoomEnded], [ErrProtocol] or the status of envd.
+// Err returns nil before the sandbox's end. Then it returns the reason for the end:
+// [engine.ErrClosed], [engine.ErrOutOfMemory], [ErrRoomEnded], [ErrProtocol] or the status of envd.
 func (s *Sandbox) Err() error {
 	if reason := s.reason.Load(); reason != nil {
 		return *reason
@@ -205,9 +203,9 @@ func (s *Sandbox) Err() error {
 	return nil
 }
 
-// OOMKills returns how many processes of the sandbox were killed because it reached its memory
-// limit. If no control group limits the sandbox, the number includes those of the server and of all
-// sandboxes; it is always 0 if nothing counts them.
+// OOMKills returns the number of processes of the sandbox that were killed because it reached its
+// memory limit. If no control group limits the sandbox, the number includes killed processes of the
+// server and of all sandboxes. If nothing counts them, the number is always 0.
 func (s *Sandbox) OOMKills() int {
 	if s.group == nil {
 		return 0
@@ -217,7 +215,7 @@ func (s *Sandbox) OOMKills() int {
 
 // Close ends the sandbox. When it returns nil, everything in it is dead, even if it had ended by
 // itself. An error that Is [engine.ErrProcessesLeft] means that some of its processes may still
-// run, which only happens without namespaces.
+// run. This happens only without namespaces.
 func (s *Sandbox) Close() error {
 	s.fail(engine.ErrClosed)
 	return s.close()

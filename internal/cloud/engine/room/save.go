@@ -24,9 +24,9 @@ const savedName = "files"
 
 var errNotFrozen = errors.New("it is not frozen, so its files may change")
 
-// Save writes the files written in the sandbox to dir, and syncs them. The sandbox must be frozen,
-// and stays frozen, whether or not Save fails. It does not save the content of /dev, sockets and
-// shared memory. See package saved.
+// Save writes the files written in the sandbox to dir, and syncs them. The sandbox must be frozen.
+// It stays frozen even if Save fails. Save omits the content of /dev, sockets and shared memory.
+// See package saved.
 func (s *Sandbox) Save(ctx context.Context, dir string) error {
 	if err := s.whileFrozen(ctx, func(ctx context.Context) error { return s.save(ctx, dir) }); err != nil {
 		return fmt.Errorf("room: save the files of sandbox %s to %s: %w", s.options.ID, dir, err)
@@ -34,9 +34,9 @@ func (s *Sandbox) Save(ctx context.Context, dir string) error {
 	return nil
 }
 
-// SaveLayer makes a layer in dir of the files written in the sandbox, as [Sandbox.Save] saves them.
-// The files are written once: the process that saves them streams them to the process that makes
-// the layer.
+// SaveLayer makes a layer in dir from the files written in the sandbox. It saves the same files as
+// [Sandbox.Save]. The files are written once: one process saves them and streams them to the
+// process that makes the layer.
 func (s *Sandbox) SaveLayer(ctx context.Context, dir string) (complete func() error, err error) {
 	failed := func(err error) error {
 		if err == nil {
@@ -55,8 +55,8 @@ func (s *Sandbox) SaveLayer(ctx context.Context, dir string) (complete func() er
 	return func() error { return failed(made.Write(dir)) }, failed(err)
 }
 
-// whileFrozen calls save with a context that ends with ctx or the sandbox; save must return then.
-// Until it returns the sandbox does not thaw.
+// whileFrozen calls save with a context that ends with ctx or the sandbox. save must return when
+// this context ends. The sandbox does not thaw until save returns.
 func (s *Sandbox) whileFrozen(ctx context.Context, save func(context.Context) error) error {
 	end, err := s.standstill.Turn(ctx)
 	if err != nil {
@@ -146,11 +146,15 @@ func (s *Sandbox) runSaver(ctx context.Context, to *os.File) error {
 		return err
 	}
 	defer h.end()
-	_, err = h.run(ctx, wire.RoleSaver, spec, from, to)
+	var files wire.Files
+	files.Lend(wire.FileFiles, from)
+	files.Lend(wire.FileTo, to)
+	_, err = h.run(ctx, wire.RoleSaver, spec, &files)
 	return err
 }
 
-// savedLayout returns the layout of the sandbox's saved files, both written and restored.
+// savedLayout returns the layout of the sandbox's saved files. Both its written and its restored
+// files have this layout.
 func (s *Sandbox) savedLayout() string {
 	if len(s.options.Layers) > 0 {
 		return s.room.layoutAbove()
@@ -158,8 +162,8 @@ func (s *Sandbox) savedLayout() string {
 	return s.room.layout()
 }
 
-// layout identifies the layout of saved files. They can be restored only in sandboxes with the same
-// ids and the same directories.
+// layout identifies the layout of saved files. Saved files can be restored only in sandboxes with
+// the same ids and the same directories.
 func (r *Room) layout() string {
 	switch {
 	case r.level != engine.Full:
@@ -170,7 +174,7 @@ func (r *Room) layout() string {
 	return "one id"
 }
 
-// layoutAbove identifies the layout of saved files of sandboxes that have layers.
+// layoutAbove identifies the layout of the files that are saved from sandboxes with layers.
 func (r *Room) layoutAbove() string { return r.layout() + ", above layers" }
 
 // openSaved opens the saved files in a directory.

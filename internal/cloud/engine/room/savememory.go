@@ -26,8 +26,9 @@ func (s *Sandbox) SaveMemory(ctx context.Context, dir string) error {
 	return nil
 }
 
-// Timeouts of gVisor: for writing some GB of memory to a slow disk, and for stopping processes or
-// letting them run. Beyond them the sandbox ends.
+// Timeouts of gVisor. saveMemoryTimeout is for writing some GB of memory to a slow disk.
+// holdTimeout is for stopping processes or letting them run again. If a timeout passes, the sandbox
+// ends.
 const (
 	saveMemoryTimeout = 5 * time.Minute
 	holdTimeout       = time.Minute
@@ -50,7 +51,7 @@ func (s *Sandbox) saveMemory(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	defer to.Close()
-	err = s.ask(ctx, wire.KindSaveMemory, saveMemoryTimeout, to)
+	err = s.ask(ctx, wire.KindSaveMemory, saveMemoryTimeout, wire.Lent(wire.FileMemory, to))
 	if err == nil {
 		err = closeMemory(dir)
 	}
@@ -60,34 +61,35 @@ func (s *Sandbox) saveMemory(ctx context.Context, dir string) (err error) {
 	return nil
 }
 
-// stopInGVisor makes gVisor stop the processes of its sandbox. gVisor's own processes are idle
-// then.
+// stopInGVisor makes gVisor stop the processes of its sandbox. gVisor's own processes are then
+// idle.
 func (s *Sandbox) stopInGVisor(ctx context.Context) (thaw func() error, err error) {
 	thaw = func() error {
-		if err := s.ask(context.Background(), wire.KindGoOn, holdTimeout); err != nil {
+		if err := s.ask(context.Background(), wire.KindGoOn, holdTimeout, nil); err != nil {
 			return s.lose(err)
 		}
 		return nil
 	}
-	if err := s.ask(ctx, wire.KindStop, holdTimeout); err != nil {
+	if err := s.ask(ctx, wire.KindStop, holdTimeout, nil); err != nil {
 		return nil, err
 	}
 	return thaw, nil
 }
 
-// lose ends a sandbox whose state is broken.
+// lose ends a sandbox that is in a broken state.
 func (s *Sandbox) lose(err error) error {
 	s.fail(err)
 	s.room.killProcess(s)
 	return err
 }
 
-// ask sends a request to the process that runs gVisor, and waits for its answer. When ctx ends it
-// gives the request up, and still waits. If that takes too long the sandbox ends.
-func (s *Sandbox) ask(ctx context.Context, kind wire.Kind, within time.Duration, files ...*os.File) error {
+// ask sends a request to the process that runs gVisor, and waits for its answer. When ctx ends, ask
+// cancels the request and still waits for the answer. If the answer takes longer than within, the
+// sandbox ends.
+func (s *Sandbox) ask(ctx context.Context, kind wire.Kind, within time.Duration, files *wire.Files) error {
 	s.pause.asked++
 	id := s.pause.asked
-	if err := s.envd.Send(wire.Message{Kind: kind, ID: id}, files...); err != nil {
+	if err := s.envd.SendFiles(wire.Message{Kind: kind, ID: id}, files); err != nil {
 		return err
 	}
 	defer context.AfterFunc(ctx, func() {
@@ -111,7 +113,8 @@ func (s *Sandbox) ask(ctx context.Context, kind wire.Kind, within time.Duration,
 	}
 }
 
-// openMemory opens the directory of saved memory, and makes the first id of the sandbox its owner.
+// openMemory opens the directory of saved memory, and makes the first id of the sandbox the owner
+// of the directory.
 func (s *Sandbox) openMemory(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -126,8 +129,8 @@ func (s *Sandbox) openMemory(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// closeMemory makes the files in a directory belong to this user and readable by everybody, because
-// a sandbox that begins with them must read them, and syncs them.
+// closeMemory changes the owner of the files in a directory to this user, and syncs the files. It
+// makes them readable by everybody, because a sandbox that begins with them must read them.
 func closeMemory(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

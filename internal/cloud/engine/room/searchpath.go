@@ -23,8 +23,9 @@ func searchPath(local string) string {
 	return path
 }
 
-// isDirectory reports whether name is a directory and not a link. A link is either a second name of
-// a neighbour or leads to a directory that sandboxes do not show.
+// isDirectory reports whether name is a directory and not a link. Links do not count, because a
+// link is either a second name of a neighbour or leads to a directory that does not exist in
+// sandboxes.
 func isDirectory(name string) bool {
 	info, err := os.Lstat(name)
 	return err == nil && info.IsDir()

@@ -4,7 +4,6 @@ package room
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
@@ -14,7 +13,8 @@ import (
 // fields that it takes from the sandbox's options, and its process receives nothing else of them.
 // TestOptionsSent has a reason for each field that a process does not receive.
 
-// initSpec returns the specification of the first stage, without the parts that come with files.
+// initSpec returns the specification of the first stage, without the parts that depend on the files
+// that are sent with it.
 func (s *Sandbox) initSpec() wire.InitSpec {
 	trees, links := s.ofHost()
 	return wire.InitSpec{
@@ -35,7 +35,7 @@ func (s *Sandbox) initSpec() wire.InitSpec {
 	}
 }
 
-// authoritySpec returns the specification of a mounter that shows an authority in a warm sandbox.
+// authoritySpec returns the specification of a mounter that mounts an authority in a warm sandbox.
 func (s *Sandbox) authoritySpec() wire.InitSpec {
 	return wire.InitSpec{Authority: s.options.Authority, Trees: s.room.trees}
 }
@@ -58,65 +58,63 @@ func (s *Sandbox) envdSpec() wire.EnvdSpec {
 	}
 }
 
-// buildSpec describes the file system of the sandbox whose first process is pid, and returns the
-// files for building it. The caller must close them, after an error as well.
-func (s *Sandbox) buildSpec(pid int) (spec wire.InitSpec, mounts []*os.File, err error) {
+// buildSpec describes the file system of the sandbox whose first process is pid, and adds the files
+// for building it to files.
+func (s *Sandbox) buildSpec(pid int, files *wire.Files) (spec wire.InitSpec, err error) {
 	ranged := s.room.ranged()
 	spec = s.initSpec()
 	if ranged {
-		if mounts, err = s.mapTrees(pid, spec.Trees); err != nil {
-			return spec, mounts, err
+		trees, err := s.mapTrees(pid, spec.Trees)
+		if err != nil {
+			return spec, err
 		}
-		for i := range mounts {
+		files.AddList(wire.FileTree, trees)
+		for i := range trees {
 			spec.Mounted[i] = true
 		}
 	}
-	var more []*os.File
-	if spec.Layers, more, err = s.mountLayers(pid); err != nil {
-		return spec, mounts, err
+	if spec.Layers, err = s.mountLayers(pid, files); err != nil {
+		return spec, err
 	}
-	mounts = append(mounts, more...)
-	if spec.Volumes, more, err = s.mountVolumes(pid); err != nil {
-		return spec, mounts, err
+	if spec.Volumes, err = s.mountVolumes(pid, files); err != nil {
+		return spec, err
 	}
-	mounts = append(mounts, more...)
-	shown, more, err := s.mountHost()
-	if err != nil {
-		return spec, mounts, err
+	if spec.Volumes, err = s.mountHost(spec.Volumes, files); err != nil {
+		return spec, err
 	}
-	spec.Volumes, mounts = append(spec.Volumes, shown...), append(mounts, more...)
 	if ranged && s.files == nil { // in the other cases it has them already
 		devices, err := makeDevices()
 		if err != nil {
-			return spec, mounts, err
+			return spec, err
 		}
 		if spec.Devices = devices != nil; spec.Devices {
-			mounts = append(mounts, devices)
+			files.Add(wire.FileDevices, devices)
 		}
 	}
 	if ranged && len(spec.Trees) > 0 {
 		list, err := s.listUnshown()
 		if err != nil {
-			return spec, mounts, err
+			return spec, err
 		}
-		mounts, spec.Private = append(mounts, list), true
+		files.Add(wire.FilePrivate, list)
+		spec.Private = true
 	}
 	if s.options.Files != "" {
 		saved, err := openSaved(s.options.Files)
 		if err != nil {
-			return spec, mounts, err
+			return spec, err
 		}
-		mounts, spec.Saved = append(mounts, saved), s.savedLayout()
+		files.Add(wire.FileSaved, saved)
+		spec.Saved = s.savedLayout()
 	}
 	if s.room.runsc != nil {
 		spec.GVisor = true
-		if spec.Program, more, err = s.room.programMount(); err != nil {
-			return spec, mounts, err
+		if spec.Program, err = s.room.showProgram(files); err != nil {
+			return spec, err
 		}
-		mounts = append(mounts, more...)
 	}
-	if len(mounts) >= wire.MaxFiles {
+	if files.Len() >= wire.MaxFiles {
 		err = fmt.Errorf("%w: %d layers and %d volumes, with all else that it has", engine.ErrTooMany, len(spec.Layers), len(spec.Volumes))
 	}
-	return spec, mounts, err
+	return spec, err
 }

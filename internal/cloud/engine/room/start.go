@@ -26,8 +26,8 @@ import (
 )
 
 // Start makes the room, after testing once that the machine supports the isolation. ctx bounds only
-// the start. An error that Is [engine.ErrNoIsolation] lists the levels tried. If Start fails
-// nothing is left running, but o.Dir may be left behind.
+// the start. An error that Is [engine.ErrNoIsolation] lists the levels tried. If Start fails, no
+// process is left, but o.Dir may still exist.
 func Start(ctx context.Context, o Options) (*Room, error) {
 	if len(os.Args) > 0 && os.Args[0] == hello.Argv0 {
 		return nil, errors.New("room: start: this process is an envd itself: its binary does not import the hook that makes it one")
@@ -66,8 +66,8 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	return r, nil
 }
 
-// startBest starts the room at the best available isolation level, and before it a keeper if there
-// is none.
+// startBest starts the room at the best available isolation level. If there is no keeper, it starts
+// one first.
 func (r *Room) startBest(ctx context.Context) (err error) {
 	o := r.options
 	if err := r.haveKeeper(ctx); err != nil {
@@ -85,8 +85,8 @@ func (r *Room) startBest(ctx context.Context) (err error) {
 	return r.startLevels(ctx)
 }
 
-// haveKeeper starts a keeper unless the options have one, and takes over its directory, groups and
-// binary.
+// haveKeeper starts a keeper if the options have none. It takes over the directory, groups and
+// binary of the keeper.
 func (r *Room) haveKeeper(ctx context.Context) (err error) {
 	o := &r.options
 	k := o.Keeper
@@ -101,8 +101,8 @@ func (r *Room) haveKeeper(ctx context.Context) (err error) {
 	return nil
 }
 
-// startLevels starts the room at the requested level, or at the strongest one that the machine does
-// not refuse.
+// startLevels starts the room at the requested level. If the level is Auto, it starts the room at
+// the strongest level that the machine does not refuse.
 func (r *Room) startLevels(ctx context.Context) error {
 	o := r.options
 	levels := []engine.Isolation{o.Isolation}
@@ -223,9 +223,10 @@ func (r *Room) startRoom(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = conn.Handshake(ctx, wire.RoleRoom, spec, home...)
-	wire.CloseAll(home)
-	if err != nil {
+	var files wire.Files
+	files.AddList(wire.FileGroup, home)
+	defer files.Close()
+	if err := conn.Handshake(ctx, wire.RoleRoom, spec, &files); err != nil {
 		return err
 	}
 	if err := conn.AwaitReady(ctx, 10*time.Second); err != nil {
@@ -253,8 +254,8 @@ func (r *Room) roomSpec() (spec wire.RoomSpec, err error) {
 	return spec, err
 }
 
-// probe makes a sandbox and throws it away: the room learns what the machine supports by trying it,
-// never by reading a setting.
+// probe makes a sandbox and discards it. In this way the room finds out by trial which features the
+// machine supports, and never by reading a setting.
 func (r *Room) probe(ctx context.Context) error {
 	s, err := r.prepare(ctx, r.options.Limits.WithDefaults(), forProbe)
 	if err != nil {

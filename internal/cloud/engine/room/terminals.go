@@ -15,8 +15,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/pty"
 )
 
-// terminals are the terminals that the server opened for a restricted sandbox, which has no access
-// to /dev/pts because the user's own terminals are there. Only one goroutine may use it.
+// terminals are the terminals that the server opened for a restricted sandbox. Such a sandbox has
+// no access to /dev/pts, because the user's own terminals are there. Only one goroutine may use a
+// terminals.
 type terminals []terminalName
 
 // terminalName distinguishes a terminal from a later one with the same name.
@@ -25,8 +26,8 @@ type terminalName struct {
 	created unix.Timespec
 }
 
-// named returns the name and the creation time of this terminal, which distinguish it from
-// later ones.
+// named returns the name and the creation time of tty. Together they distinguish tty from later
+// terminals.
 func named(tty *os.File) (terminalName, error) {
 	name := terminalName{path: tty.Name()}
 	var stat unix.Stat_t
@@ -61,14 +62,17 @@ func (t *terminals) add() (controller, tty *os.File, err error) {
 	return controller, tty, nil
 }
 
-// giveTerminal answers envd's request for a terminal with both of its ends.
+// giveTerminal answers envd's request for a terminal with both ends of a new terminal.
 func (s *Sandbox) giveTerminal(id uint64) error {
 	controller, tty, err := s.ttys.add()
 	if err != nil {
 		return s.refuse(id, err)
 	}
+	var files wire.Files
+	files.Add(wire.FileTerminal, controller)
+	files.Add(wire.FileTTY, tty)
+	defer files.Close()
 	// If envd does not read the answer, only envd is harmed.
-	_ = s.envd.Send(wire.Message{Kind: wire.KindTerminal, ID: id}, controller, tty)
-	wire.CloseAll([]*os.File{controller, tty})
+	_ = s.envd.SendFiles(wire.Message{Kind: wire.KindTerminal, ID: id}, &files)
 	return nil
 }

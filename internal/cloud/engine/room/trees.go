@@ -15,15 +15,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
-// systemTrees are patterns of host directories that every sandbox shows: programs and libraries,
-// their alternatives, the configuration of fonts, of Java and of R, the certificates that the
-// machine trusts, and the list of packages.
+// systemTrees are patterns of host directories that exist in every sandbox. They contain programs
+// and libraries, their alternatives, the configuration of fonts, of Java and of R, the certificates
+// that the machine trusts, and the list of packages.
 var systemTrees = []string{
 	"/usr", "/etc/alternatives", "/etc/fonts", "/etc/java-*-openjdk", "/etc/R", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/ca-certificates/extracted", guest.PackageTree,
 }
 
-// planTrees resolves the trees of a sandbox: the system trees, then the requested ones, none inside
-// another, and the links at the root.
+// planTrees resolves the trees of a sandbox: first the system trees, then the requested trees. No
+// tree is inside another. links are the symbolic links at the root.
 func planTrees(asked []string) (trees []string, system int, links map[string]string, err error) {
 	links = make(map[string]string)
 	var candidates []string
@@ -95,8 +95,8 @@ func within(path string, trees []string) bool {
 	return false
 }
 
-// checkTree refuses trees that would show more of the host than a directory of programs, or would
-// hide the sandbox's own files at that path.
+// checkTree refuses trees that would give access to more of the host than a directory of programs,
+// or would hide the sandbox's own files at that path.
 func checkTree(path string) error {
 	clean := filepath.Clean(path)
 	if !filepath.IsAbs(clean) {

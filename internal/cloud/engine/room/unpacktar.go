@@ -20,11 +20,11 @@ import (
 )
 
 // UnpackTar makes a layer in dir from a layer of a container image, see [layer.Untar]. The layers
-// below and dir are on one mount. UnpackTar cannot return while a Read of tar is blocked. The
+// in below and dir are on one mount. UnpackTar cannot return while a Read of tar is blocked. The
 // caller must end such a Read.
 //
-// If sandboxes have a single id, they have no other owners: all files belong to root, and user is
-// the same account.
+// If sandboxes have a single id, there are no other owners: all files belong to root, and user is
+// the same account as root.
 func (r *Room) UnpackTar(ctx context.Context, below []string, tar io.Reader, dir string) error {
 	if err := r.unpackTar(ctx, below, tar, dir); err != nil {
 		return fmt.Errorf("room: unpack a layer of an image to %s: %w", dir, err)
@@ -60,7 +60,8 @@ func (r *Room) unpackTar(ctx context.Context, below []string, tar io.Reader, dir
 	return layer.Manifest{Layout: r.layout(), Whole: len(below) == 0, Trees: []string{""}}.Write(dir)
 }
 
-// pipeSize limits the bytes that wait for the process that unpacks; most kernels allow this much.
+// pipeSize limits the bytes that wait in the pipe to the process that unpacks a layer. Most kernels
+// allow a pipe of this size.
 const pipeSize = 1 << 20
 
 // layerPipe returns a pipe to a process that makes a layer.
@@ -72,7 +73,7 @@ func layerPipe() (read, write *os.File, err error) {
 	return read, write, err
 }
 
-// feed is like runLayers, but the last file is a pipe, which carries the bytes of a reader.
+// feed is like runLayers with a pipe that carries the tar, which it reads from a reader.
 func (r *Room) feed(ctx context.Context, dir string, spec wire.LayersSpec, from io.Reader) error {
 	read, write, err := layerPipe()
 	if err != nil {
@@ -84,7 +85,7 @@ func (r *Room) feed(ctx context.Context, dir string, spec wire.LayersSpec, from 
 		write.Close()
 		fed <- err
 	}()
-	_, err = r.runLayers(ctx, dir, spec, read)
+	_, err = r.runLayers(ctx, dir, spec, wire.Lent(wire.FileTar, read))
 	read.Close()
 	failed := <-fed
 	switch {

@@ -16,11 +16,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 )
 
-// Usage returns the sandbox's usage. Control groups count it where they can; elsewhere it is the
-// sum of the processes, without their files in memory. Without namespaces the disk is the host's.
+// Usage returns the sandbox's usage. Where control groups count the usage, their numbers are used.
+// Elsewhere the usage is the sum over the processes, without their files in memory. Without
+// namespaces, the usage of the disk is that of the host's disk.
 func (s *Sandbox) Usage() (engine.Usage, bool) { return s.usage(s.group) }
 
-// usage is like Usage, with the counts of a group; nil means that no group counts.
+// usage is like Usage, with the numbers of a group. If group is nil, no group counts the usage.
 func (s *Sandbox) usage(group *cgroup.Group) (engine.Usage, bool) {
 	if s.reason.Load() != nil {
 		return engine.Usage{}, false
@@ -67,7 +68,7 @@ func (s *Sandbox) disk() (disk unix.Statfs_t, ok bool) {
 	return disk, failed == nil && err == nil
 }
 
-// countedMemory returns the memory that a group counts, and false if it counts none.
+// countedMemory returns the memory that a group counts. It returns false if the group counts none.
 func countedMemory(group *cgroup.Group) (cgroup.Memory, bool) {
 	f, err := group.OpenMemoryUse()
 	if f == nil || err != nil {

@@ -14,22 +14,23 @@ import (
 
 // warmPool makes sandboxes ahead of their use, one at a time. Namespaces, mounts and two starts of
 // a program take most of the time of a sandbox's start, and none of it depends on the sandbox's
-// owner. The same holds for the fork of its first kernel.
+// owner. The fork of its first kernel also takes time and does not depend on the owner.
 type warmPool struct {
 	limits  engine.Limits
-	ready   chan *Sandbox // holds the warm sandboxes; closed when there will be no more
+	ready   chan *Sandbox // contains the warm sandboxes; closed when no more will be made
 	used    chan struct{} // receives once for each wanted sandbox
 	first   chan struct{} // closed when the first warm sandbox is ready, or will never be
 	waiting atomic.Bool   // a caller waits for the sandbox that is being made
-	// codeRuns reports whether code was run in the last sandbox that asked for a kernel or ended.
+	// codeRuns reports whether the last sandbox that requested a kernel or ended has run code.
 	codeRuns atomic.Bool
-	making   atomic.Pointer[cgroup.Group] // group of the last sandbox that was begun
+	making   atomic.Pointer[cgroup.Group] // control group of the warm sandbox whose start began last
 	cancel   context.CancelFunc           // stops making warm sandboxes; nil if there are none
 	keeping  sync.WaitGroup
 }
 
-// keepWarm keeps count warm sandboxes ready until the room ends. If one cannot be made it stops
-// trying: sandboxes then start without a warm sandbox, and report the error if it persists.
+// keepWarm keeps count warm sandboxes ready until the room ends. If a warm sandbox cannot be made,
+// keepWarm stops trying. Sandboxes then start without a warm sandbox, and report the error if it
+// persists.
 func (r *Room) keepWarm(ctx context.Context, limits engine.Limits, count int) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.warm.limits, r.warm.cancel = limits, cancel
@@ -80,10 +81,11 @@ func (r *Room) keepWarm(ctx context.Context, limits engine.Limits, count int) {
 	})
 }
 
-// takeWarm returns a warm sandbox if the warm sandboxes have these limits, else nil. If all warm sandboxes are
-// taken, one caller waits for the next, which is already being made and so is ready sooner than one begun now.
-// The caller calls started when its sandbox has started: only then is another warm sandbox made, which would
-// otherwise slow it down.
+// takeWarm returns a warm sandbox if the warm sandboxes have these limits. Otherwise it returns
+// nil. If all warm sandboxes are taken, one caller waits for the next warm sandbox, which is
+// already being made and so is ready sooner than one begun now. The caller must call started when
+// its sandbox has started. Only then is another warm sandbox made, because making it earlier would
+// slow down the caller's sandbox.
 func (r *Room) takeWarm(ctx context.Context, limits engine.Limits) (s *Sandbox, started func()) {
 	if limits != r.warm.limits {
 		return nil, nil
@@ -106,9 +108,9 @@ func (r *Room) takeWarm(ctx context.Context, limits engine.Limits) (s *Sandbox, 
 	return s, func() { r.warm.used <- struct{}{} }
 }
 
-// stepBack makes the warm sandbox that is being made leave the processors to sandboxes that are in
-// use, as long as nobody waits for it. Most likely the last of these sandboxes is in the middle of
-// its start.
+// stepBack makes the warm sandbox that is being made leave the processors to the sandboxes that are
+// in use, as long as nobody waits for the warm one. Most likely the newest of the sandboxes in use
+// is in the middle of its start.
 func (s *warmPool) stepBack(making *cgroup.Group) error {
 	if err := making.Yield(true); err != nil {
 		return err
@@ -132,7 +134,8 @@ func (s *warmPool) awaitFirst(ctx context.Context) {
 	}
 }
 
-// end stops making warm sandboxes. The room closes the last one, like all sandboxes.
+// end stops making warm sandboxes. The room closes the warm sandbox that was made last, as it
+// closes all sandboxes.
 func (s *warmPool) end() {
 	if s.cancel != nil {
 		s.cancel()

@@ -23,25 +23,26 @@ import (
 )
 
 const (
-	// warmTimeout bounds the loading in the zygote: the disk may be cold, the
-	// machine busy.
+	// warmTimeout bounds the loading in the zygote. Loading takes long if the disk cache is cold or
+	// the machine is busy.
 	warmTimeout = 2 * time.Minute
-	// orderPatience bounds how long an order waits for earlier orders to be taken. A cold kernel
-	// takes a second of processor time, which on a busy machine these orders are waiting for as
-	// well. After an order has waited too long, the next ones wait only shortPatience.
+	// orderPatience bounds the time that an order waits for earlier orders to be taken. A cold kernel
+	// takes a second of processor time, and on a busy machine these orders also wait for processor
+	// time. After an order has waited too long, the next orders wait only for shortPatience.
 	orderPatience, shortPatience = 3 * time.Second, 50 * time.Millisecond
-	// aheadPatience bounds how long an order for a kernel may wait if the kernel is not needed yet.
+	// aheadPatience bounds the time that an order for a kernel may wait if the kernel is not needed
+	// yet.
 	aheadPatience = 5 * time.Millisecond
-	// A zygote that dies is replaced after a pause, which grows with every death in
-	// a row.
+	// A zygote that dies is replaced after a pause. The pause grows with every death in a row, from
+	// minZygotePause on.
 	minZygotePause = 100 * time.Millisecond
 	maxZygotePause = time.Minute
 )
 
-// zygoteDisk bounds the bytes written while the zygote loads; nobody reads them.
+// zygoteDisk bounds the bytes that are written while the zygote loads. Nobody reads these bytes.
 const zygoteDisk = 64 << 20
 
-// errNoZygote means that there is no zygote now, and kernels start cold.
+// errNoZygote means that there is no zygote now, so that kernels start cold.
 var errNoZygote = errors.New("no process to fork kernels from")
 
 // zygote is the server's side of the process from which kernels are forked.
@@ -51,7 +52,7 @@ type zygote struct {
 	taken   time.Time          // time when the zygote last took an order, or became warm
 	late    bool               // the zygote did not take the last order in time
 	warmed  chan struct{}      // signalled when a zygote has become warm
-	wanted  chan struct{}      // signalled when a kernel is asked for
+	wanted  chan struct{}      // signalled when a kernel is requested
 	cancel  context.CancelFunc // stops making zygotes; nil if there are none
 	keeping sync.WaitGroup
 }
@@ -63,8 +64,8 @@ func (z *zygote) isWarm() bool {
 	return z.control != nil
 }
 
-// keepZygote keeps a zygote ready until the room ends. If the machine refuses it, or has nothing to
-// load, it stops trying: kernels then start cold.
+// keepZygote keeps a zygote ready until the room ends. If the machine refuses a zygote, or there is
+// nothing to load, keepZygote stops trying. Kernels then start cold.
 func (r *Room) keepZygote(ctx context.Context) {
 	if r.level != engine.Full || r.options.Zygote == nil || len(r.report.Hidden) > 0 { // in these cases kernels run another Python
 		return
@@ -108,7 +109,7 @@ func (r *Room) keepZygote(ctx context.Context) {
 	})
 }
 
-// liveZygote runs one zygote until its end.
+// liveZygote starts one zygote and serves it until it ends.
 func (r *Room) liveZygote(ctx context.Context) error {
 	conn, fd3, err := wire.Pair(wire.MaxEnvdMessage)
 	if err != nil {
@@ -119,7 +120,7 @@ func (r *Room) liveZygote(ctx context.Context) error {
 	r.next++
 	number := r.next
 	r.mu.Unlock()
-	err = r.control.Send(wire.Message{Kind: wire.KindSpawn, ID: number, Role: wire.RoleZygote}, fd3)
+	err = r.control.SendFiles(wire.Message{Kind: wire.KindSpawn, ID: number, Role: wire.RoleZygote}, wire.Lent(wire.FileControl, fd3))
 	fd3.Close()
 	if err != nil {
 		return fmt.Errorf("ask the room: %w", err)
@@ -131,12 +132,13 @@ func (r *Room) liveZygote(ctx context.Context) error {
 		},
 		Config: *r.options.Zygote,
 	}
-	mounts, err := r.zygoteTrees(&spec)
-	if err != nil {
+	var files wire.Files
+	defer files.Close()
+	if err := r.addZygoteTrees(&spec, &files); err != nil {
 		return err
 	}
-	err = conn.Handshake(ctx, wire.RoleZygote, spec, mounts...)
-	wire.CloseAll(mounts)
+	err = conn.Handshake(ctx, wire.RoleZygote, spec, &files)
+	files.Close()
 	if err != nil {
 		return err
 	}
@@ -152,32 +154,32 @@ func (r *Room) liveZygote(ctx context.Context) error {
 	return err
 }
 
-// zygoteTrees makes mounts of the trees that only the server can reach, with the room's root in
+// addZygoteTrees adds mounts of the trees that only the server can reach, with the room's root in
 // place of the host's, and the list of files to hide in them.
-func (r *Room) zygoteTrees(spec *wire.ZygoteSpec) (mounts []*os.File, err error) {
+func (r *Room) addZygoteTrees(spec *wire.ZygoteSpec, files *wire.Files) error {
 	if !r.ranged() {
-		return nil, nil
+		return nil
 	}
 	ids, err := openUserNamespace(r.room.Cmd.Process.Pid)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer ids.Close()
 	for i, path := range r.trees {
 		tree, _, err := mapTree(path, ids)
 		if err != nil {
-			wire.CloseAll(mounts)
-			return nil, err
+			return err
 		}
-		mounts, spec.Mounted[i] = append(mounts, tree), true
+		files.Add(wire.FileTree.Numbered(i), tree)
+		spec.Mounted[i] = true
 	}
 	list, err := memoryFile(r.private.result.Load().list)
 	if err != nil {
-		wire.CloseAll(mounts)
-		return nil, err
+		return err
 	}
+	files.Add(wire.FilePrivate, list)
 	spec.Private = true
-	return append(mounts, list), nil
+	return nil
 }
 
 // tell signals the reader of a channel with a buffer of one.
@@ -194,9 +196,9 @@ func (z *zygote) set(conn *wire.Conn) {
 	z.control, z.taken, z.late = conn, time.Now(), false
 }
 
-// fork orders a kernel, needed now or ahead of its use. Its socket shows whether the kernel was
-// made: if not, the other end is closed.
-func (z *zygote) fork(ahead bool, order wire.KernelOrder, files ...*os.File) error {
+// fork orders a kernel from the zygote. ahead means that the kernel is not needed yet. Whether the
+// kernel was made can be seen at its socket: if it was not made, the other end is closed.
+func (z *zygote) fork(ahead bool, order wire.KernelOrder, files *wire.Files) error {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	if z.control == nil {
@@ -209,7 +211,7 @@ func (z *zygote) fork(ahead bool, order wire.KernelOrder, files ...*os.File) err
 	if ahead {
 		patience = aheadPatience
 	}
-	err := z.control.SendWithin(patience, wire.Message{Kind: wire.KindKernel, Spec: wire.Encode(order)}, files...)
+	err := z.control.SendWithin(patience, wire.Message{Kind: wire.KindKernel, Spec: wire.Encode(order)}, files)
 	if ahead && errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("order a kernel: %w", err) // its time was too short to judge the zygote
 	}
@@ -234,8 +236,8 @@ func (z *zygote) end() {
 	}
 }
 
-// giveKernel answers envd's request for a kernel with one end of its socket.
-// The request has no parameters, and nothing is received with it.
+// giveKernel answers envd's request for a kernel with one end of the kernel's socket. The request
+// has no parameters, and no file comes with it.
 func (s *Sandbox) giveKernel(id uint64) error {
 	kernel := s.takeForked()
 	if kernel == nil {
@@ -245,7 +247,7 @@ func (s *Sandbox) giveKernel(id uint64) error {
 		}
 	}
 	// If envd does not read the answer, only envd is harmed.
-	_ = s.envd.Send(wire.Message{Kind: wire.KindKernel, ID: id}, kernel)
+	_ = s.envd.SendFiles(wire.Message{Kind: wire.KindKernel, ID: id}, wire.Lent(wire.FileKernel, kernel))
 	kernel.Close()
 	return nil
 }
@@ -266,29 +268,34 @@ func (s *Sandbox) orderKernel(ahead bool) (_ *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	files := []*os.File{theirs, s.pidfd}
+	var files wire.Files
 	defer func() {
-		wire.CloseAll(append(files[:1], files[2:]...))
+		files.Close()
 		if err != nil {
 			ours.Close()
 		}
 	}()
+	files.Add(wire.FileKernel, theirs)
+	files.Lend(wire.FilePidfd, s.pidfd)
 	if s.group != nil {
 		groups, err := s.group.Open()
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, groups...)
+		files.AddList(wire.FileGroup, groups)
 	}
 	ranged := s.room.ranged()
 	order := wire.KernelOrder{
 		Ranged: ranged, Owner: s.owner(), CPUs: int(math.Ceil(s.limits.CPUs)), Limits: limits, Processors: append([]int{}, s.cpus...),
 		Keep: capability.Kept(ranged), Filter: hex.EncodeToString(seccomp.Program()),
 	}
-	return ours, s.pause.order(func(joined *os.File) error { return s.room.zygote.fork(ahead, order, append(files, joined)...) })
+	return ours, s.pause.order(func(joined *os.File) error {
+		files.Lend(wire.FileJoined, joined)
+		return s.room.zygote.fork(ahead, order, &files)
+	})
 }
 
-// owner returns the user of the room that made the sandbox's user namespace.
+// owner returns the user that made the sandbox's user namespace. The id is in the room's numbering.
 func (s *Sandbox) owner() int {
 	if s.room.ranged() {
 		return spawn.FirstID(s.slot)
@@ -296,17 +303,17 @@ func (s *Sandbox) owner() int {
 	return 0
 }
 
-// A sandbox may have maxForks kernels forked at once, and one more after each
-// forkEvery: each costs the other sandboxes a few milliseconds of the zygote's
-// time.
+// maxForks is the number of kernels that a sandbox may have forked at once. After each forkEvery it
+// may have one more kernel forked. Forks are limited because each fork costs the other sandboxes a
+// few milliseconds of the zygote's time.
 const (
 	maxForks  = 64
 	forkEvery = 100 * time.Millisecond
 )
 
-// allowance is a bucket of kernels that fills up with time. Only one goroutine may
-// use it.
-type allowance struct{ empty time.Time } // the time at which the bucket held no kernel; it has filled since
+// allowance is a bucket of kernels that fills up over time. Only one goroutine may use an
+// allowance.
+type allowance struct{ empty time.Time } // the time at which the bucket contained no kernel; the bucket has filled since
 
 func (a *allowance) take(now time.Time) bool {
 	if full := now.Add(-maxForks * forkEvery); a.empty.Before(full) {

@@ -158,28 +158,28 @@ func TestZygoteThatTakesNothing(t *testing.T) {
 	z.set(conn)
 	order := wire.KernelOrder{Filter: strings.Repeat("0", 16<<10)}
 	for err == nil {
-		err = z.fork(false, order)
+		err = z.fork(false, order, nil)
 	}
-	if err := z.fork(true, order); !errors.Is(err, os.ErrDeadlineExceeded) || !z.isWarm() {
+	if err := z.fork(true, order, nil); !errors.Is(err, os.ErrDeadlineExceeded) || !z.isWarm() {
 		t.Errorf("ahead of its use: %v, warm: %v", err, z.isWarm())
 	}
 	for range 10 { // these orders do not have to wait as long
 		if !errors.Is(err, os.ErrDeadlineExceeded) || !z.late || !z.isWarm() {
 			t.Fatalf("%v, late: %v, warm: %v", err, z.late, z.isWarm())
 		}
-		err = z.fork(false, order)
+		err = z.fork(false, order, nil)
 	}
 	if _, _, err := unix.Recvfrom(int(peer.Fd()), make([]byte, 64<<10), 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := z.fork(false, order); err != nil || z.late {
+	if err := z.fork(false, order, nil); err != nil || z.late {
 		t.Errorf("it takes orders again: %v, late: %v", err, z.late)
 	}
 	z.taken = time.Now().Add(-2 * warmTimeout)
-	if err := z.fork(false, order); !errors.Is(err, os.ErrDeadlineExceeded) || z.isWarm() {
+	if err := z.fork(false, order, nil); !errors.Is(err, os.ErrDeadlineExceeded) || z.isWarm() {
 		t.Errorf("it takes nothing for good: %v", err)
 	}
-	if err := z.fork(false, order); !errors.Is(err, errNoZygote) {
+	if err := z.fork(false, order, nil); !errors.Is(err, errNoZygote) {
 		t.Errorf("after that: %v", err)
 	}
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// maxChunk is the longest piece of data with one header.
+// maxChunk is the maximum size of a chunk in bytes.
 const maxChunk = 32 << 10
 
 // Conn is one connection through the tunnel. A yamux stream can only be closed for writing, and the
-// other end is not told that nobody reads any longer. So data comes in chunks with their length, an
-// empty chunk ends the data, and the end of the stream closes the connection.
+// other end does not learn that this end has stopped reading. So Conn sends data in chunks with
+// their length. An empty chunk ends the data, and the end of the stream closes the connection.
 type Conn struct {
 	stream *yamux.Stream
 	closed atomic.Bool
@@ -32,7 +32,7 @@ type Conn struct {
 
 	writing sync.Mutex
 	out     []byte
-	unable  error // reason why nothing more can be written
+	unable  error // the reason why no more data can be written
 }
 
 func newConn(stream *yamux.Stream) *Conn {
@@ -45,8 +45,8 @@ func newConn(stream *yamux.Stream) *Conn {
 	return c
 }
 
-// Read reads the other end's data. After Close it returns [net.ErrClosed] even if data or its end
-// has arrived since: otherwise data that was cut off would look complete.
+// Read reads the data that the other end has written. After Close, Read returns [net.ErrClosed]
+// even if data or its end has arrived since. Otherwise data that was cut off would look complete.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -100,7 +100,8 @@ func (c *Conn) readError(err error) error {
 	return err
 }
 
-// Write writes p. After an error, even a missed deadline, nothing more can be written.
+// Write writes p. After an error, no more data can be written. This also applies to a missed
+// deadline.
 func (c *Conn) Write(p []byte) (written int, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()

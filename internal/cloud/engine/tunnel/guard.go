@@ -15,8 +15,8 @@ const (
 	muxSYN     = 1 // the flag that opens a stream
 )
 
-// Types of yamux frames. Neither end of a tunnel sends pings or go-away frames: to end a session it
-// ends the stream of bytes.
+// Types of yamux frames. Neither end of a tunnel sends pings or go-away frames. To end a session,
+// an end closes the stream of bytes.
 const (
 	muxData byte = iota
 	muxWindow
@@ -26,13 +26,14 @@ const (
 // The session blocks only when the other end breaks the protocol and does not read the answer.
 const stuckTimeout = time.Minute
 
-// guard checks every frame from the other end before the server's session sees it. The session
-// answers some frames, and would buffer answers without bound for an end that does not read them.
+// guard checks every frame from the other end before it passes the frame to the server's session.
+// The session answers some frames. Without the guard, the session would buffer answers without
+// bound if the other end did not read them.
 type guard struct {
 	*lane
 	began   chan struct{} // closed when session is set
 	session *yamux.Session
-	broken  func(error) // takes the reason, before the session fails with it
+	broken  func(error) // receives the reason, before the session fails with it
 	timeout time.Duration
 	stuck   *time.Timer // runs while the session handles bytes that it has read
 
@@ -42,7 +43,7 @@ type guard struct {
 }
 
 // guarded begins the server's session over l. It calls broken with the reason when the tunnel
-// cannot go on, and end when the session is stuck for longer than timeout; end must end the
+// cannot continue. It calls end when the session is stuck for longer than timeout. end must end the
 // session.
 func guarded(l *lane, timeout time.Duration, broken func(error), end func()) (*yamux.Session, error) {
 	g := &guard{lane: l, began: make(chan struct{}), broken: broken, timeout: timeout}
@@ -60,7 +61,7 @@ func guarded(l *lane, timeout time.Duration, broken func(error), end func()) (*y
 	return session, nil
 }
 
-// Read reads the other end's bytes, up to the first frame that breaks the protocol.
+// Read reads the bytes of the other end, up to the first frame that breaks the protocol.
 func (g *guard) Read(p []byte) (int, error) {
 	<-g.began
 	g.stuck.Stop()
@@ -81,7 +82,7 @@ func (g *guard) Close() error {
 	return g.lane.Close()
 }
 
-// check checks the frames in data, which continues the data of earlier calls.
+// check checks the frames in data. data is the continuation of the data of earlier calls.
 func (g *guard) check(data []byte) error {
 	opened := 0 // by data, which the session has not seen
 	for len(data) > 0 {

@@ -21,8 +21,8 @@ type Guest struct {
 	control *Conn
 }
 
-// Join waits for the server's hello. After another server has taken over, see [Guest.Superseded],
-// it waits for that server's hello.
+// Join waits for the server's hello. If another server has taken over, Join waits for the hello of
+// that server; see [Guest.Superseded].
 func (l *Link) Join() (*Guest, error) {
 	lane := l.wire.lane()
 	lane.guest = true
@@ -49,7 +49,7 @@ func (l *Link) Join() (*Guest, error) {
 // Superseded reports whether the tunnel ended because the sandbox was restored with another server.
 func (g *Guest) Superseded() bool { return g.lane.superseded() }
 
-// Ready tells the server that the sandbox can be used.
+// Ready informs the server that the sandbox can be used.
 func (g *Guest) Ready() error { return send(g.control, report{Kind: kindReady}) }
 
 // Log sends a line of the daemon's log, a JSON object.
@@ -57,7 +57,7 @@ func (g *Guest) Log(line json.RawMessage) error {
 	return send(g.control, report{Kind: kindLog, Line: line})
 }
 
-// Fail tells the server the reason for the sandbox's end.
+// Fail sends the server the reason for the sandbox's end.
 func (g *Guest) Fail(err error) {
 	_ = send(g.control, report{Kind: kindFailed, Text: err.Error()[:min(len(err.Error()), maxText)]}) // the server may be gone
 }
@@ -74,14 +74,14 @@ func (g *Guest) Accept() (*Arrival, error) {
 // Arrival is a connection of the server.
 type Arrival struct{ *Conn }
 
-// Port waits for the port that the connection is for.
+// Port waits for the port to which the connection leads.
 func (a *Arrival) Port() (uint16, error) {
 	var o order
 	err := receive(a.Conn, maxMessage, &o)
 	return o.Port, err
 }
 
-// RefusedError says why the server did not make a connection.
+// RefusedError contains the reason why the server did not make a connection.
 type RefusedError struct {
 	Reason string
 	denied bool
@@ -92,8 +92,8 @@ func (e *RefusedError) Error() string { return e.Reason }
 // Denied reports whether a rule is the reason, so that trying again is useless.
 func (e *RefusedError) Denied() bool { return e.denied }
 
-// Dial asks the server to connect to host, a name or an address. If it refuses, the error is
-// a [*RefusedError].
+// Dial asks the server to connect to host, a name or an address. If the server refuses, the error
+// is a [*RefusedError].
 func (g *Guest) Dial(ctx context.Context, host string, port uint16) (*Conn, error) {
 	conn, a, err := g.ask(ctx, request{Host: host, Port: port})
 	if conn == nil {
@@ -112,7 +112,7 @@ func (g *Guest) Dial(ctx context.Context, host string, port uint16) (*Conn, erro
 	return conn, nil
 }
 
-// Kills asks the server how many processes of the sandbox were killed so far for lack of memory.
+// Kills requests the number of processes of the sandbox that were killed so far for lack of memory.
 func (g *Guest) Kills(ctx context.Context) (int, error) {
 	conn, a, err := g.ask(ctx, request{Kills: true})
 	if conn == nil {
@@ -124,8 +124,8 @@ func (g *Guest) Kills(ctx context.Context) (int, error) {
 	return a.Kills, nil
 }
 
-// ask opens a connection with a request, and waits for the answer. The caller closes the
-// connection, which is nil after an error.
+// ask opens a connection with a request, and waits for the answer. The caller must close the
+// connection. After an error, the connection is nil.
 func (g *Guest) ask(ctx context.Context, r request) (*Conn, answer, error) {
 	conn, err := open(g.session)
 	if err != nil {

@@ -10,21 +10,21 @@ import (
 	"sync"
 )
 
-// A link carries frames: a type byte, the length of the content in four bytes, and the content.
-// Only data frames have content. With the other frames the server makes both ends stand still while
-// nothing is on the way between them, so that a sandbox can be saved and go on elsewhere with
-// another server.
+// A link carries frames. A frame is a type byte, the length of the content in four bytes, and the
+// content. Only data frames have content. With the other frames, the server makes both ends pause
+// while no data is on the way between them. In this state a sandbox can be saved and continue
+// elsewhere with another server.
 const (
 	frameData   byte = iota
 	framePark        // server: the server writes nothing until frameGoOn
 	frameParked      // guest: everything before framePark is read, and the guest waits for frameGoOn or frameServer
-	frameGoOn        // server: both ends go on
-	frameServer      // server: the server is a new one, and the connections of the one before it are gone
+	frameGoOn        // server: both ends continue
+	frameServer      // server: a new server has taken over, and the connections of the previous server are gone
 )
 
 const (
 	frameHeader = 5
-	maxFrame    = 64 << 10 // bytes that one Write sends at once
+	maxFrame    = 64 << 10 // maximum number of bytes that Write sends in one frame
 )
 
 // errSuperseded ends the session of a guest whose server was replaced by another.
@@ -40,7 +40,7 @@ func NewLink(conn io.ReadWriteCloser) *Link { return &Link{newFramed(conn)} }
 type framed struct {
 	conn   io.ReadWriteCloser
 	reader *bufio.Reader // used by one lane at a time
-	turn   chan struct{} // held while writing, and while this end stands still
+	turn   chan struct{} // held while writing, and while this end is paused
 	out    []byte        // buffer for the frame that is written; guarded by turn
 }
 
@@ -61,12 +61,13 @@ func (f *framed) write(kind byte, data []byte) error {
 	return err
 }
 
-// lane is a session's connection over a link. One goroutine may read, and any number may write.
+// lane is a session's connection over a link. One goroutine may read, and any number of goroutines
+// may write.
 type lane struct {
 	*framed
 	guest bool
 	left  uint32 // bytes left of the data frame that is being read
-	still bool   // guest: it holds turn until the server sends frameGoOn or frameServer
+	still bool   // guest: this lane holds turn until the server sends frameGoOn or frameServer
 
 	parked chan struct{} // receives a value when the guest has sent frameParked
 	end    sync.Once
@@ -74,7 +75,7 @@ type lane struct {
 	reason error         // reason for the end; only read after ended
 }
 
-// Read reads data, and handles other frames.
+// Read reads the content of data frames, and handles other frames.
 func (l *lane) Read(p []byte) (int, error) {
 	for l.left == 0 {
 		if err := l.next(); err != nil {
@@ -138,7 +139,7 @@ func (l *lane) stop(err error) {
 	}
 }
 
-// Write writes data, and waits while this end stands still.
+// Write writes data. It waits while this end is paused.
 func (l *lane) Write(p []byte) (written int, err error) {
 	for len(p) > 0 {
 		data := p[:min(len(p), maxFrame)]
@@ -166,7 +167,8 @@ func (l *lane) send(kind byte, data []byte) error {
 	}
 }
 
-// Close closes the connection, unless another session uses it.
+// Close closes the connection under the link. If another session has taken over the link, Close
+// leaves the connection open.
 func (l *lane) Close() error {
 	l.end.Do(func() {
 		l.reason = io.ErrClosedPipe
@@ -188,7 +190,7 @@ func (l *lane) superseded() bool {
 	}
 }
 
-// park makes both ends stand still until goOn. After an error they go on.
+// park makes both ends pause until goOn is called. If park fails, both ends continue.
 func (l *lane) park(ctx context.Context) error {
 	select {
 	case l.turn <- struct{}{}:
@@ -226,7 +228,7 @@ func (l *lane) park(ctx context.Context) error {
 	}
 }
 
-// goOn is the reverse of park.
+// goOn makes both ends continue after park.
 func (l *lane) goOn() error {
 	defer func() { <-l.turn }()
 	return l.write(frameGoOn, nil)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// maxUnproved bounds the connections whose other end has not proved yet that it is the server. More
-// are closed at once.
+// maxUnproved bounds the number of connections whose other end has not yet proved that it is the
+// server. Further connections are closed at once.
 const maxUnproved = 32
 
 // maxServers bounds the servers of a sandbox. One more takes the place of the oldest, whose connection
@@ -25,7 +25,7 @@ type Listener struct {
 	key      ed25519.PublicKey
 	identity string
 
-	unproved chan struct{} // has an element for each connection that is not proved yet
+	unproved chan struct{} // has an element for each connection whose proof is still missing
 	work     sync.WaitGroup
 	life     context.Context //nolint:containedctx // it ends with the listener, not with a call
 	end      context.CancelFunc
@@ -47,7 +47,8 @@ func Listen(l net.Listener, key ed25519.PublicKey, identity string) *Listener {
 	return s
 }
 
-// acceptPause is the pause after an error of accepting, which is most likely a lack of descriptors.
+// acceptPause is the pause after an error of accepting. The most likely error is a lack of
+// descriptors.
 const acceptPause = 100 * time.Millisecond
 
 func (s *Listener) serve() {
@@ -93,8 +94,8 @@ func (s *Listener) admit(conn net.Conn) {
 	s.next <- conn // only here, and with s.mu
 }
 
-// Accept waits for the next server that proves itself. The caller closes the connection. After
-// Close it returns [net.ErrClosed].
+// Accept waits for the next server that proves itself, and returns its connection. The caller must
+// close the connection. After Close, Accept returns [net.ErrClosed].
 func (s *Listener) Accept() (net.Conn, error) {
 	select {
 	case conn := <-s.next:

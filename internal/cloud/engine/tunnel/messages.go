@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
-// Version is the version of the protocol. It must be equal at both ends, which are the same program
-// unless another one was named.
+// Version is the version of the protocol. It must be equal at both ends. Both ends are the same
+// program, unless another program was named.
 const Version = 2
 
 // Hello is the first message of the server.
@@ -21,8 +21,8 @@ type Hello struct {
 	Egress  bool            `json:"egress"` // connections out of the sandbox are possible
 	// Removed are files of the sandbox's image to delete from the sandbox.
 	Removed []string `json:"removed,omitempty"`
-	// Room is set if the files are those of a room, as the configuration expects them; nil means
-	// the files of an image.
+	// Room is set if the sandbox has the files of a room, which the configuration then expects. If
+	// Room is nil, the sandbox has the files of an image.
 	Room *Room `json:"room,omitempty"`
 }
 
@@ -39,23 +39,25 @@ const (
 	kindFailed = "failed"
 )
 
-// report is a message of the daemon inside.
+// report is a message of the daemon inside the sandbox.
 type report struct {
 	Kind string          `json:"kind"`
 	Line json.RawMessage `json:"line,omitempty"` // a line of the daemon's log
 	Text string          `json:"text,omitempty"` // the reason of a failure
 }
 
-// order begins each connection into the sandbox. The answer is one byte, as in package wire.
+// order begins each connection into the sandbox. The daemon answers with one byte, as defined in
+// package wire.
 type order struct {
 	Port uint16 `json:"port"`
 }
 
-// request begins each connection out of the sandbox, and answer answers it.
+// request begins each connection out of the sandbox. The server answers it with an answer.
 type request struct {
 	Host string `json:"host"`
 	Port uint16 `json:"port"`
-	// Kills asks for the number of processes killed for lack of memory, instead of a connection.
+	// Kills requests the number of processes that were killed for lack of memory, instead of a
+	// connection.
 	Kills bool `json:"kills,omitempty"`
 }
 
@@ -65,7 +67,7 @@ type answer struct {
 	Denied bool   `json:"denied,omitempty"`
 }
 
-// Sizes of messages.
+// Maximum sizes of messages, in bytes.
 const (
 	maxHello   = guest.MaxConfig + 16<<20
 	maxReport  = 16 << 10

@@ -12,10 +12,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 )
 
-// A daemon that listens on a port can be reached by every program beside it. So it answers nothing
-// until the other end has proved that it is the server: the daemon sends a challenge of random
-// bytes, and the server sends back a signature of the challenge and of the sandbox's identity. The
-// daemon knows only the public half of the key.
+// A daemon that listens on a port can be reached by every program beside it. So it answers no
+// request until the other end has proved that it is the server. For this proof, the daemon sends a
+// challenge of random bytes. The server sends back a signature of the challenge and of the
+// sandbox's identity. The daemon has only the public half of the key.
 const (
 	challengeSize = 32
 	proofPurpose  = "e2bctl tunnel server\x00"
@@ -27,15 +27,15 @@ const proofTimeout = 10 * time.Second
 // ErrUnproved means that the other end of a connection did not prove that it is the server.
 var ErrUnproved = errors.New("the other end did not prove that it is the server of this sandbox")
 
-// proved returns the bytes that a server signs: every part before the challenge has an end, so no
-// other identity and challenge have the same bytes.
+// proved returns the bytes that a server signs. The end of every part before the challenge is
+// marked, so that no other identity and challenge result in the same bytes.
 func proved(identity string, challenge []byte) []byte {
 	return append([]byte(proofPurpose+identity+"\x00"), challenge...)
 }
 
 // Prove proves to the daemon at the other end of conn that this is the server of the sandbox with
-// this identity. Use it before [Open] if the daemon has a [Listener]. It closes conn after an
-// error.
+// this identity. If the daemon has a [Listener], call Prove before [Open]. After an error, Prove
+// closes conn.
 func Prove(ctx context.Context, conn io.ReadWriteCloser, key ed25519.PrivateKey, identity string) error {
 	err := exchange(ctx, conn, func() error {
 		challenge := make([]byte, challengeSize)

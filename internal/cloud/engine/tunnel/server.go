@@ -18,19 +18,19 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 )
 
-// Options configure [Open].
+// Options configures [Open].
 type Options struct {
 	Hello Hello
-	// Restored means that the daemon was saved while its link stood still, and had another server
-	// before.
+	// Restored means that the daemon was saved while its link was paused, and that the daemon had
+	// another server before.
 	Restored bool
 	Egress   engine.Egress // the egress of the sandbox; nil: it has none
 	Tell     func(line []byte)
-	// Kills returns the number of the sandbox's processes killed so far for lack of memory. If it
-	// is nil the answer is 0.
+	// Kills returns the number of the sandbox's processes that were killed so far for lack of memory.
+	// If Kills is nil, the server answers 0.
 	Kills func() int
 
-	stuck time.Duration // replaces stuckTimeout, unless it is 0
+	stuck time.Duration // replaces stuckTimeout; 0: stuckTimeout
 }
 
 // Server is the server's end of the tunnel to one sandbox. It is safe for concurrent use.
@@ -54,10 +54,10 @@ type Server struct {
 	close  func()
 }
 
-// readyTimeout bounds the wait for the daemon inside.
+// readyTimeout bounds the wait for the daemon inside the sandbox.
 const readyTimeout = 60 * time.Second
 
-// Open takes over conn, which leads to a daemon that has just started, and returns when the sandbox
+// Open takes over conn, which leads to a daemon that has just started. It returns when the sandbox
 // can be used.
 func Open(ctx context.Context, conn io.ReadWriteCloser, o Options) (*Server, error) {
 	s := &Server{
@@ -161,16 +161,16 @@ func (s *Server) cut() {
 	_ = s.session.Close()
 }
 
-// Park makes both ends of the tunnel stand still, with nothing on the way between them, until GoOn;
-// sends wait. A sandbox saved in this state can go on with another server that sets
-// [Options].Restored. After an error the tunnel goes on.
+// Park makes both ends of the tunnel pause until GoOn, with no data on the way between them. Sends
+// wait until then. A sandbox that is saved in this state can continue with another server that sets
+// [Options].Restored. If Park returns an error, the tunnel continues.
 func (s *Server) Park(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("the daemon in it did not stand still within %v", readyTimeout))
 	defer cancel()
 	return s.lane.park(ctx)
 }
 
-// GoOn lets both ends go on after Park.
+// GoOn lets both ends continue after Park.
 func (s *Server) GoOn() error { return s.lane.goOn() }
 
 // Done returns a channel that is closed when the tunnel has ended.
@@ -190,8 +190,8 @@ func (s *Server) Close() {
 	s.close()
 }
 
-// Dial connects to a port inside. Errors include [engine.ErrPortClosed], [engine.ErrGone],
-// [engine.ErrFrozen] and [engine.ErrTooMany].
+// Dial connects to a port inside the sandbox. Errors include [engine.ErrPortClosed],
+// [engine.ErrGone], [engine.ErrFrozen] and [engine.ErrTooMany].
 func (s *Server) Dial(ctx context.Context, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {
 		return nil, engine.ErrPortClosed
@@ -245,7 +245,7 @@ type dialled struct {
 	*Conn
 }
 
-// enter counts the connection until it ends; then it calls release.
+// enter counts the connection until it ends, and then calls release.
 func (d *dialled) enter(e *link.Entrance, release func()) error {
 	d.mu.Lock() // the entrance may end it at once
 	defer d.mu.Unlock()
@@ -279,7 +279,7 @@ func (d *dialled) connect(session *yamux.Session, port uint16) error {
 	return link.StatusError(status[0])
 }
 
-// end closes the connection, which may not be open yet.
+// end closes the connection. It may be called before the connection is open.
 func (d *dialled) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -302,7 +302,7 @@ func (d *dialled) Close() error {
 // Entrance returns the connections into the sandbox.
 func (s *Server) Entrance() *link.Entrance { return &s.entrance }
 
-// Access returns the sandbox's way to the network.
+// Access returns the access of the sandbox to the network.
 func (s *Server) Access() *link.Access { return s.access }
 
 // accept accepts the daemon's connections until the tunnel ends.
@@ -323,11 +323,13 @@ func (s *Server) accept() {
 	}
 }
 
-// requestTimeout limits the wait for the destination of a connection, which the daemon sends.
+// requestTimeout limits the wait for the request in which the daemon sends the destination of a
+// connection.
 const requestTimeout = 10 * time.Second
 
-// carry connects a connection out of the sandbox and copies until both directions have
-// ended. It calls made when the connection is made, at the latest when it returns.
+// carry connects a connection out of the sandbox, and copies until both directions have ended. It
+// calls made when the connection has been made. If no connection is made, it calls made before it
+// returns.
 func (s *Server) carry(inside *Conn, made func()) {
 	defer func() { _ = inside.Close() }()
 	defer made()

@@ -12,23 +12,23 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 )
 
-// ErrProtocol means that the other end sent something that the protocol does not allow.
+// ErrProtocol means that the other end sent data that the protocol does not allow.
 var ErrProtocol = errors.New("the other end of the tunnel broke the protocol")
 
 // Bounds of one sandbox.
 const (
 	maxEgress = 320 // connections out of the sandbox
-	// maxStreams bounds the connections that the other end may hold open, including closed ones
-	// whose end it did not acknowledge.
+	// maxStreams bounds the connections that the other end may hold open. This number includes closed
+	// connections whose end it has not acknowledged.
 	maxStreams = 2 * (2*link.MaxStreams + maxEgress)
 	// window limits the bytes of one connection that wait in the server for its reader.
 	window = 256 << 10
-	// closeTimeout limits the wait of a closed connection for the other end to close it too.
+	// closeTimeout limits the time that a closed connection waits until the other end closes it too.
 	closeTimeout = 5 * time.Minute
 )
 
-// config disables yamux's timers: a frozen sandbox answers nothing for as long as it is frozen, and
-// is alive.
+// config disables yamux's timers, because a frozen sandbox is alive although it answers nothing
+// while it is frozen.
 func config() *yamux.Config {
 	c := yamux.DefaultConfig()
 	c.AcceptBacklog = maxStreams

@@ -22,9 +22,9 @@ type Engine struct {
 
 var _ engine.Engine = (*Engine)(nil)
 
-// New returns an engine whose sandboxes are those of a room, and see the directory of env. Their
-// packages may come from the Pyodide distribution in the directory dist; "" means none. Close
-// closes the room.
+// New returns an engine whose sandboxes are sandboxes of room, in which the directory of env is
+// visible. Their packages may come from the Pyodide distribution in the directory dist. If dist is
+// "", there is no distribution. Close closes the room.
 func New(room engine.Engine, env *wasmenv.Env, dist string) *Engine { return &Engine{room, env, dist} }
 
 // NewSandbox starts a sandbox of the room. ctx bounds only the start.
@@ -57,7 +57,7 @@ func (e *Engine) wasm(o engine.SandboxOptions) *guest.Wasm {
 	return w
 }
 
-// Report returns the room's report, without the features that need processes.
+// Report returns the room's report without the features that need processes.
 func (e *Engine) Report() engine.Report {
 	r := e.room.Report()
 	r.Engine = engine.Wasm
@@ -84,7 +84,7 @@ func (e *Engine) Merge(ctx context.Context, layers []string, dir string) error {
 	return e.room.Merge(ctx, layers, dir)
 }
 
-// UnpackTar returns an error: there are no images.
+// UnpackTar returns an error, because the engine has no images.
 func (e *Engine) UnpackTar(context.Context, []string, io.Reader, string) error {
 	return fmt.Errorf("wasm: %w", e.Report().Promises.Check(engine.Images))
 }
@@ -92,7 +92,7 @@ func (e *Engine) UnpackTar(context.Context, []string, io.Reader, string) error {
 // Done returns a channel that is closed when the room has ended.
 func (e *Engine) Done() <-chan struct{} { return e.room.Done() }
 
-// Err returns why the engine ended by itself.
+// Err returns the reason why the engine ended by itself.
 func (e *Engine) Err() error { return e.room.Err() }
 
 // Close ends all sandboxes and the room.
@@ -110,5 +110,5 @@ func (s sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return nil, engine.Lackf(engine.Ports, "%s", guest.NoProcesses)
 }
 
-// SetEgress does nothing: there is no egress.
+// SetEgress does nothing, because the sandbox has no egress.
 func (s sandbox) SetEgress(engine.Egress) {}

@@ -52,7 +52,7 @@ type Command struct {
 	Buffers [][]byte          `json:"-"` // binary parts of the message; only for Jupyter kernels
 }
 
-// Info is the description that a process sends of itself when it is ready.
+// Info is the description of itself that a process sends when it is ready.
 type Info struct {
 	// Python is the version of the interpreter.
 	Python string `json:"python"`

@@ -45,11 +45,12 @@ var environmentOf = map[string]struct {
 	},
 }
 
-// variableName matches the allowed names. They are inserted into code unchanged.
+// variableName matches the allowed names of variables. These names are inserted into code
+// unchanged.
 var variableName = lazyregexp.New(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 
-// assignments returns code that sets the variables env, and code that restores their values in
-// environ.
+// assignments returns code that sets the variables in env, and code that restores the values that
+// these variables have in environ.
 func assignments(language string, env, environ map[string]string) (before, after string, err error) {
 	if len(env) == 0 {
 		return "", "", nil

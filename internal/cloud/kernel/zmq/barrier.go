@@ -35,7 +35,7 @@ func isMark(content json.RawMessage, mark string) bool {
 	return json.Unmarshal(content, &m) == nil && m.Mark == mark
 }
 
-// failed reports whether an answer says that a request failed.
+// failed reports whether an answer reports that a request failed.
 func failed(answer json.RawMessage) bool {
 	var reply struct{ Status string }
 	return json.Unmarshal(answer, &reply) != nil || reply.Status != "ok"

@@ -15,9 +15,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// freePorts finds ports on which no process listens. They are below the range for outgoing
-// connections. In that range, a connection to a port without a listener could be connected to
-// itself.
+// freePorts finds n ports on which no process listens. These ports are below the range for outgoing
+// connections, because in that range a connection to a port without a listener could be connected
+// to itself.
 func freePorts(ctx context.Context, n int) ([]int, error) {
 	const low, high, tries = 20000, 32000, 1000
 	var ports []int
@@ -113,8 +113,8 @@ func (l *Link) dial(ctx context.Context, address, channel string) (*zmtp, error)
 	return z, nil
 }
 
-// introduce requests the kernel_info of the kernel until the kernel is ready, or until the
-// returned function is called.
+// introduce repeatedly requests the kernel_info of the kernel. It stops when the kernel is ready or
+// when the returned function is called.
 func (l *Link) introduce(ctx context.Context) func() {
 	ctx, cancel := context.WithCancel(ctx)
 	var asking sync.WaitGroup

@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// exchanges are the requests to the kernel that serve one [Request]. There are several if the
-// request has its own variables.
+// exchanges are the requests to the kernel that serve one [Request]. If the [Request] has its own
+// variables, there are several.
 type exchanges struct {
 	id     uint64
 	hidden bool // the current exchange is internal, so no client sees it
@@ -26,7 +26,7 @@ type exchanges struct {
 	mark        string          // marks the end of the output; "" once it has arrived
 	answer      json.RawMessage // answer to the exchange that is not hidden
 	overtime    *time.Timer
-	recounted   bool // the wait for missing messages was extended, which happens once
+	recounted   bool // the wait for missing messages was extended; it is extended only once
 }
 
 // hear handles a message from the kernel.
@@ -272,8 +272,8 @@ func (l *Link) refuse(t *exchanges, answer json.RawMessage) error {
 	return l.proceed()
 }
 
-// unstopped returns the content of an execute_request without stop_on_error. The [Kernel] has
-// the queue, and decides which requests an error aborts. Otherwise kernels would sometimes
+// unstopped returns the content of an execute_request without stop_on_error. The [Kernel] has the
+// queue, and decides which requests an error aborts. With stop_on_error, kernels would sometimes
 // abort a request that arrives just after the error.
 func unstopped(content json.RawMessage) (_ json.RawMessage, silent bool, err error) {
 	fields := map[string]json.RawMessage{}

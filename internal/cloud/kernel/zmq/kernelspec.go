@@ -33,7 +33,7 @@ type Spec struct {
 	Metadata      json.RawMessage   `json:"metadata"`
 }
 
-// InterruptByMessage is the InterruptMode of kernels that a message interrupts. The default
+// InterruptByMessage is the InterruptMode of kernels that are interrupted by a message. The default
 // mode is "signal".
 const InterruptByMessage = "message"
 
@@ -54,8 +54,9 @@ var ErrNotInstalled = errors.New("zmq: not installed")
 // installed kernels are found.
 type Specs []string
 
-// Dirs returns the standard directories: those in the variable JUPYTER_PATH, in the homes, in
-// prefix, which is the prefix of the Python environment, and in the machine's directories.
+// Dirs returns the standard directories of kernels. These are the directories in the variable
+// JUPYTER_PATH, in the homes, in prefix, and the machine's directories. prefix is the prefix of the
+// Python environment.
 func Dirs(environ []string, prefix string, homes ...string) Specs {
 	var data []string
 	env := link.Variables(environ)
@@ -118,8 +119,8 @@ func kernelspecNames(dir string) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return !kernelspecName().MatchString(name) })
 }
 
-// readKernelspec reads dir/name/kernel.json. name is in lower case, but the name of the
-// directory may not be.
+// readKernelspec reads dir/name/kernel.json. name is in lower case, but the directory's own name
+// may contain upper case.
 func readKernelspec(dir, name string) (*Spec, error) {
 	for _, entry := range kernelspecNames(dir) {
 		if strings.EqualFold(entry, name) {

@@ -6,13 +6,13 @@ import "github.com/e2bctl/e2bctl/internal/jupyter"
 
 // messageCount counts the messages of a kernel, to detect lost messages. ZeroMQ silently drops
 // messages that a subscriber does not read in time. Kernels based on ipykernel number their
-// messages across all channels. The key is the part of the message id before the number.
+// messages across all channels. The key of the map is the part of the message id before the number.
 type messageCount map[string]*span
 
 type span struct{ first, last, seen int }
 
-// maxNumberings bounds the number of keys of a messageCount. The messages of a kernel have far
-// fewer prefixes.
+// maxNumberings bounds the number of keys of a messageCount. A kernel uses far fewer prefixes in
+// its message ids.
 const maxNumberings = 8
 
 func (c messageCount) note(id string) {

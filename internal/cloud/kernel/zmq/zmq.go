@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package zmq runs Jupyter kernels of other programs, which use ZeroMQ. It finds and starts
-// them, and implements the link to them.
+// Package zmq runs Jupyter kernels that other programs provide and that use ZeroMQ. It finds and
+// starts these kernels, and implements the link to them.
 package zmq
 
 import (
@@ -53,7 +53,7 @@ type Link struct {
 
 	patience time.Duration // bounds operations that should take no time
 
-	// order serialises the handling of messages. It is held while a message is passed on, and
+	// order serialises the handling of messages. It is held while a message is passed on, and is
 	// locked before mu. It guards the next six fields.
 	order sync.Mutex
 	take  func(*link.Message) error
@@ -73,7 +73,7 @@ var jupyterChannels = map[string]string{
 	jupyter.Shell: "DEALER", jupyter.Control: "DEALER", jupyter.Stdin: "DEALER", jupyter.IOPub: "SUB",
 }
 
-// Options configure the process of a kernel.
+// Options configures the process of a kernel.
 type Options struct {
 	Environ []string
 	// Stdio are descriptors 0 to 2 of the process.

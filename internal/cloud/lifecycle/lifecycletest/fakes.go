@@ -21,7 +21,8 @@ import (
 type Fakes struct {
 	// Before is called at the beginning of Launch, with the context of Launch.
 	Before func(ctx context.Context)
-	// Lacks maps features that the engine of the fakes does not promise to the reasons.
+	// Lacks lists the features that the engine of the fakes does not promise. It maps each feature to
+	// the reason.
 	Lacks map[engine.Feature]string
 	// SavesMemory makes the engine of the fakes promise [engine.SavedMemory], too.
 	SavesMemory bool
@@ -233,8 +234,8 @@ func (f *Fake) Learn(text string) {
 	f.mu.Unlock()
 }
 
-// Knows returns the contents of the fake's memory: what Learn set last, or the saved memory
-// with which the fake began.
+// Knows returns the contents of the fake's memory. These are the contents that Learn set last, or
+// the saved memory with which the fake began.
 func (f *Fake) Knows() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,6 +1,6 @@
-// Command contained is the first process of containers that cannot run the program of the
-// server, because that program is for macOS, Windows, or another processor than the daemon's.
-// It is compiled for Linux and has no other purpose.
+// Command contained is the first process of containers that cannot run the program of the server,
+// because that program is for macOS, Windows, or another processor than the daemon's. Command
+// contained is compiled for Linux and has no other purpose.
 package main
 
 import (

@@ -25,7 +25,7 @@ const (
 
 // Version is the version of the protocol between the server and re-executed processes. It must be
 // equal at both ends, which are the same binary unless Options.Binary names another one.
-const Version = 10
+const Version = 11
 
 // Stage is the stage of this process.
 type Stage int

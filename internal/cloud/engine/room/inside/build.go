@@ -14,10 +14,24 @@ import (
 // built is the result of building the file system of a sandbox.
 type built struct {
 	notes    []string        // weaknesses of this kernel
-	memory   []*os.File      // the text of /proc/meminfo, open for writing, and /proc; none with gVisor
+	meminfo  *os.File        // the text of /proc/meminfo, open for writing; nil with gVisor
+	proc     *os.File        // /proc; nil with gVisor
 	files    *os.File        // the file system that the sandbox writes to
 	restored map[string]bool // trees whose upper directory is already filled
 	lost     []string        // trees that are only in the layers and saved files
+}
+
+// passed returns the files for the server: those of the file system, and the sockets of the egress
+// path.
+func (b *built) passed(sockets []*os.File) *wire.Files {
+	var files wire.Files
+	files.Add(wire.FileFiles, b.files)
+	if b.meminfo != nil {
+		files.Add(wire.FileMeminfo, b.meminfo)
+		files.Add(wire.FileProc, b.proc)
+	}
+	files.AddList(wire.FileEgress, sockets)
+	return &files
 }
 
 // build makes the file system of a sandbox and moves this process into it, unless that is done
@@ -36,13 +50,13 @@ type built struct {
 //
 // Only root stays visible, unless it becomes gVisor's root: see prepareRunner. gVisor then starts
 // program in it.
-func build(spec *wire.InitSpec, mounts []*os.File, program *os.File) (*built, error) {
+func build(spec *wire.InitSpec, passed *wire.Files, program *os.File) (*built, error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, fmt.Errorf("make mounts private: %w", os.NewSyscallError("mount", err))
 	}
 	// All parts come first: the staging directory is mounted over a directory of the host,
 	// and hides what is below it.
-	p, err := openParts(spec, mounts)
+	p, err := openParts(spec, passed)
 	if err != nil {
 		return nil, err
 	}
@@ -102,33 +116,39 @@ type parts struct {
 	saved   *os.File
 }
 
-func openParts(spec *wire.InitSpec, mounts []*os.File) (_ *parts, err error) {
+// openParts takes the parts that were passed, and opens the others. No file is left.
+func openParts(spec *wire.InitSpec, passed *wire.Files) (_ *parts, err error) {
 	p := &parts{}
 	defer func() {
 		if err != nil {
 			p.close()
 		}
 	}()
-	if last := len(mounts) - 1; spec.Saved != "" && last >= 0 {
-		p.saved, mounts = mounts[last], mounts[:last]
+	if p.saved, err = passed.TakeWhen(spec.Saved != "", wire.FileSaved); err != nil {
+		return nil, err
 	}
-	if last := len(mounts) - 1; spec.Private && last >= 0 {
-		if p.private, err = readPrivate(mounts[last]); err != nil {
+	list, err := passed.TakeWhen(spec.Private, wire.FilePrivate)
+	if err != nil {
+		return nil, err
+	}
+	if list != nil {
+		if p.private, err = readPrivate(list); err != nil {
 			return nil, err
 		}
-		mounts = mounts[:last]
 	}
-	if last := len(mounts) - 1; spec.Devices && last >= 0 {
-		p.made, mounts = mounts[last], mounts[:last]
-	}
-	if p.trees, mounts, err = openTrees(spec, mounts); err != nil {
+	if p.made, err = passed.TakeWhen(spec.Devices, wire.FileDevices); err != nil {
 		return nil, err
 	}
-	if p.layers, mounts, err = openLayers(spec.Layers, mounts); err != nil {
+	if p.trees, err = openTrees(spec, passed); err != nil {
 		return nil, err
 	}
-	p.volumes, err = openVolumes(spec.Volumes, mounts)
-	return p, err
+	if p.layers, err = openLayers(spec.Layers, passed); err != nil {
+		return nil, err
+	}
+	if p.volumes, err = openVolumes(spec.Volumes, passed); err != nil {
+		return nil, err
+	}
+	return p, passed.End()
 }
 
 // close closes the layers, volumes and nodes: otherwise they are closed late or never.
@@ -233,7 +253,7 @@ func (b *built) makeProc(spec *wire.InitSpec) (err error) {
 		}
 	}
 	if spec.Memory > 0 {
-		b.memory, err = showMemory(uint64(spec.Memory))
+		b.meminfo, b.proc, err = showMemory(uint64(spec.Memory))
 	}
 	return err
 }

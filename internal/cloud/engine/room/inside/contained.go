@@ -272,7 +272,7 @@ func (b *bridge) arrive(ctx context.Context, g *Guest, conn *tunnel.Arrival) {
 		_ = conn.Close() // most likely out of descriptors
 		return
 	}
-	err = b.envd.Send(wire.Message{Kind: wire.KindDial, Port: port}, theirs)
+	err = b.envd.SendFiles(wire.Message{Kind: wire.KindDial, Port: port}, wire.Lent(wire.FileStream, theirs))
 	theirs.Close()
 	if err != nil {
 		_ = conn.Close()
@@ -321,7 +321,7 @@ func (b *bridge) leave(ctx context.Context, m wire.Message) {
 		_ = b.envd.Send(wire.Message{Kind: wire.KindRefused, ID: m.ID, Error: err.Error()})
 		return
 	}
-	err = b.envd.Send(wire.Message{Kind: wire.KindEgressed, ID: m.ID}, theirs)
+	err = b.envd.SendFiles(wire.Message{Kind: wire.KindEgressed, ID: m.ID}, wire.Lent(wire.FileStream, theirs))
 	theirs.Close()
 	if err != nil {
 		_ = conn.Close()

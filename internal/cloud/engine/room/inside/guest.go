@@ -5,6 +5,7 @@ package inside
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -73,7 +74,7 @@ const runDirectory = "/run/e2b"
 
 // runEnvd is the second stage of a sandbox. Its restrictions are already in force, except those of
 // [holdInPlace].
-func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os.File, serve func(context.Context, *Guest) error) error {
+func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files *wire.Files, serve func(context.Context, *Guest) error) error {
 	if err := restrictEnvd(); err != nil {
 		return err
 	}
@@ -87,27 +88,18 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os
 	if err := endureSignals(); err != nil {
 		return err
 	}
-	var gvisor []*os.File // gVisor's program, and the memory to restore
-	if own := len(files) - gvisorFiles(spec); spec.GVisor && own >= 0 {
-		gvisor, files = files[own:], files[:own]
-	}
-	if len(files) < 1 || len(files) > 3 {
-		return fmt.Errorf("%w: an envd with %d files", wire.ErrProtocol, len(files))
-	}
-	config, err := io.ReadAll(io.NewSectionReader(files[0], 0, guest.MaxConfig))
-	files[0].Close()
+	config, err := takeConfig(files)
 	if err != nil {
-		return fmt.Errorf("read the configuration: %w", err)
+		return err
 	}
 	g := newGuest(c, 1)
+	g.oomKills = files.TakeIf(wire.FileOOMKills)
 	if spec.GVisor {
-		if len(files) > 1 {
-			g.oomKills = files[1]
-		}
-		if len(files) > 2 {
-			files[2].Close() // not used inside
-		}
-		return runGVisor(ctx, g, &spec, config, gvisor)
+		return runGVisor(ctx, g, &spec, config, files)
+	}
+	g.memoryUse = files.TakeIf(wire.FileMemoryUse)
+	if err := files.End(); err != nil {
+		return err
 	}
 	g.Config, g.Users, g.Root, g.Temp, g.Run = config, users(spec), "/", "/tmp", runDirectory
 	g.inside, g.Egress = spec.Root == nil, spec.Egress && spec.Root == nil
@@ -122,12 +114,6 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os
 			return err
 		}
 	}
-	if len(files) > 1 {
-		g.oomKills = files[1]
-	}
-	if len(files) > 2 {
-		g.memoryUse = files[2]
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
@@ -139,12 +125,18 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os
 	return serve(ctx, g)
 }
 
-// gvisorFiles returns the number of files that a sandbox gets for gVisor.
-func gvisorFiles(spec wire.EnvdSpec) int {
-	if spec.Restored {
-		return 2
+// takeConfig returns the text of the configuration.
+func takeConfig(files *wire.Files) (json.RawMessage, error) {
+	file, err := files.Take(wire.FileConfig)
+	if err != nil {
+		return nil, err
 	}
-	return 1
+	defer file.Close()
+	config, err := io.ReadAll(io.NewSectionReader(file, 0, guest.MaxConfig))
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	return config, nil
 }
 
 // newGuest returns a guest. ends is the number of descriptors of this process that each connection
@@ -231,12 +223,13 @@ func (g *Guest) receive(ctx context.Context) error {
 			return err
 		}
 		switch {
-		case m.Kind == wire.KindDial && len(files) == 1:
-			g.open(ctx, m.Port, files[0])
+		case m.Kind == wire.KindDial:
+			if err := g.open(ctx, m.Port, files); err != nil {
+				return err
+			}
 		case m.Kind == wire.KindEgressed || m.Kind == wire.KindKernel || m.Kind == wire.KindTerminal || m.Kind == wire.KindRefused:
 			g.settle(m, files)
-		case g.memory != nil && (m.Kind == wire.KindStop || m.Kind == wire.KindGoOn) && len(files) == 0,
-			g.memory != nil && m.Kind == wire.KindSaveMemory && len(files) == 1:
+		case g.memory != nil && (m.Kind == wire.KindStop || m.Kind == wire.KindGoOn || m.Kind == wire.KindSaveMemory):
 			giveUp() // the last task has ended
 			giveUp, asked = g.holdProcesses(ctx, m.Kind, files), m.ID
 		case m.Kind == wire.KindGiveUp:
@@ -244,23 +237,26 @@ func (g *Guest) receive(ctx context.Context) error {
 				giveUp()
 			}
 		default:
-			wire.CloseAll(files)
+			files.Close()
 			return fmt.Errorf("%w: %q in envd", wire.ErrProtocol, m.Kind)
 		}
 	}
 }
 
 // holdProcesses stops, saves or resumes the processes, and tells the server when that is done.
-func (g *Guest) holdProcesses(ctx context.Context, kind wire.Kind, files []*os.File) (giveUp func()) {
+func (g *Guest) holdProcesses(ctx context.Context, kind wire.Kind, files *wire.Files) (giveUp func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
-		defer wire.CloseAll(files)
+		defer files.Close()
 		var err error
 		switch kind {
 		case wire.KindStop:
 			err = g.memory.stop(ctx)
 		case wire.KindSaveMemory:
-			err = g.memory.save(ctx, files[0])
+			var to *os.File
+			if to, err = files.Take(wire.FileMemory); err == nil {
+				err = errors.Join(g.memory.save(ctx, to), to.Close())
+			}
 		default:
 			err = g.memory.goOn(ctx)
 		}
@@ -273,17 +269,24 @@ func (g *Guest) holdProcesses(ctx context.Context, kind wire.Kind, files []*os.F
 	return cancel
 }
 
-// open connects a stream of the server to a port.
-func (g *Guest) open(ctx context.Context, port uint16, file *os.File) {
+// open connects a stream of the server to a port. Its error means that the server broke the
+// protocol.
+func (g *Guest) open(ctx context.Context, port uint16, files *wire.Files) error {
+	defer files.Close()
+	file, err := files.Take(wire.FileStream)
+	if err != nil {
+		return err
+	}
 	conn, err := wire.UnixConn(file)
 	if err != nil {
-		return // the server sees that its end is closed
+		return nil // the server sees that its end is closed
 	}
 	if l := g.listener(port); l != nil {
 		l.hand(conn)
-		return
+		return nil
 	}
 	go g.carry(ctx, port, conn)
+	return nil
 }
 
 // listener returns the listener for the port in this process, or nil.

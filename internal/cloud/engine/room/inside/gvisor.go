@@ -28,7 +28,7 @@ import (
 // runGVisor is the second stage of a sandbox whose envd is a process of gVisor. It starts runsc,
 // whose first process is this program, and relays the messages between the server and that
 // process. For the server it is the envd of a room, for envd it is the server of a tunnel.
-func runGVisor(ctx context.Context, g *Guest, spec *wire.EnvdSpec, config json.RawMessage, files []*os.File) error {
+func runGVisor(ctx context.Context, g *Guest, spec *wire.EnvdSpec, config json.RawMessage, files *wire.Files) error {
 	if err := endureSignals(); err != nil {
 		return err
 	}
@@ -153,11 +153,17 @@ const panicLog = runnerState + "/panic"
 // container is runsc's name of the sandbox. Each sandbox has its own runsc.
 const container = "sandbox"
 
-// startRunsc starts gVisor with a bundle that describes the sandbox. The last of the files is
-// runsc. The one before it, if any, is the directory of the memory to restore.
-func startRunsc(ctx context.Context, spec *wire.EnvdSpec, files []*os.File) (*runscProcess, error) {
-	if len(files) == 0 || spec.Restored != (len(files) == 2) {
-		return nil, fmt.Errorf("%w: gVisor with %d files", wire.ErrProtocol, len(files))
+// startRunsc starts gVisor with a bundle that describes the sandbox. Of files it takes runsc and
+// the directory of the memory to restore, and closes the others, which are not used inside.
+func startRunsc(ctx context.Context, spec *wire.EnvdSpec, files *wire.Files) (*runscProcess, error) {
+	defer files.Close()
+	runsc, err := files.Take(wire.FileRunsc)
+	if err != nil {
+		return nil, err
+	}
+	memory, err := files.TakeWhen(spec.Restored, wire.FileMemory)
+	if err != nil {
+		return nil, err
 	}
 	bundle := runnerState + "/bundle"
 	if err := os.Mkdir(bundle, 0o700); err != nil {
@@ -171,13 +177,15 @@ func startRunsc(ctx context.Context, spec *wire.EnvdSpec, files []*os.File) (*ru
 		return nil, err
 	}
 	p := &runscProcess{flags: runscFlags(spec), stderr: &head{}, ended: make(chan struct{})}
-	program := fmt.Sprintf("/proc/self/fd/%d", files[len(files)-1].Fd())
+	program := fmt.Sprintf("/proc/self/fd/%d", runsc.Fd())
 	command := []string{"run", "--bundle=" + bundle, container}
 	if spec.Restored {
 		command = []string{"restore", "--bundle=" + bundle, "--image-path=" + passedDirectory, container}
 	}
 	p.cmd = exec.CommandContext(ctx, program, append(slices.Clone(p.flags), command...)...)
-	p.cmd.ExtraFiles = files[:len(files)-1]
+	if spec.Restored {
+		p.cmd.ExtraFiles = []*os.File{memory}
+	}
 	p.cmd.Stderr = p.stderr
 	p.cmd.WaitDelay = 10 * time.Second // its children may hold its output
 	asRunsc(p.cmd)

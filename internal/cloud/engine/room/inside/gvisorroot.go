@@ -22,23 +22,19 @@ const (
 	runnerState   = "/gvisor"  // directory of runsc's own files
 )
 
-// openProgram returns the detached mount of the program for gVisor, and the files that were passed
-// before it.
-func openProgram(spec *wire.InitSpec, mounts []*os.File) (program *os.File, rest []*os.File, err error) {
-	last := len(mounts) - 1
+// openProgram returns the detached mount of the program for gVisor; nil without gVisor.
+func openProgram(spec *wire.InitSpec, passed *wire.Files) (*os.File, error) {
 	switch {
 	case !spec.GVisor:
-		return nil, mounts, nil
-	case spec.Program != "":
-		fd, err := unix.OpenTree(unix.AT_FDCWD, spec.Program, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-		if err != nil {
-			return nil, mounts, fmt.Errorf("clone the mount of %s: %w", spec.Program, err)
-		}
-		return os.NewFile(uintptr(fd), spec.Program), mounts, nil
-	case last < 0:
-		return nil, nil, fmt.Errorf("%w: the mount of the program is missing", wire.ErrProtocol)
+		return nil, nil
+	case spec.Program == "":
+		return passed.Take(wire.FileProgram)
 	}
-	return mounts[last], mounts[:last], nil
+	fd, err := unix.OpenTree(unix.AT_FDCWD, spec.Program, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("clone the mount of %s: %w", spec.Program, err)
+	}
+	return os.NewFile(uintptr(fd), spec.Program), nil
 }
 
 // prepareRunner makes the staging directory the root of this process, with the parts that runsc

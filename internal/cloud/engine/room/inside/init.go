@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +21,7 @@ import (
 // capability in them. It builds the sandbox around itself, gives up all of these
 // capabilities and executes the second stage. It returns only errors, all of them
 // fatal.
-func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
+func runInit(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	// Restrictions apply to this thread, which the exec then makes the only one.
 	runtime.LockOSThread()
 	var spec wire.InitSpec
@@ -30,7 +29,7 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 		return err
 	}
 	if spec.Root != nil {
-		return initInPlace(c, &spec, mounts)
+		return initInPlace(c, &spec, files)
 	}
 	var hidden []string
 	if !spec.Ranged { // otherwise the server makes the mounts
@@ -38,13 +37,13 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 		spec.Mounted = make([]bool, len(spec.Trees))
 	}
 	unix.Umask(0) // modes are used as written; the umask is set again before the exec
-	program, mounts, err := openProgram(&spec, mounts)
+	program, err := openProgram(&spec, files)
 	if err != nil {
 		return err
 	}
-	var mounter *os.File
-	if last := len(mounts) - 1; spec.Mounter && last >= 0 {
-		mounter, mounts = mounts[last], mounts[:last]
+	mounter, err := files.TakeWhen(spec.Mounter, wire.FileMounter)
+	if err != nil {
+		return err
 	}
 	if err := loopbackUp(); err != nil {
 		return fmt.Errorf("bring up lo: %w", err)
@@ -56,7 +55,7 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	if err != nil {
 		return fmt.Errorf("make the egress path: %w", err)
 	}
-	b, err := build(&spec, mounts, program)
+	b, err := build(&spec, files, program)
 	if err != nil {
 		return err
 	}
@@ -64,11 +63,11 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 		return err
 	}
 	notes := append(b.notes, runOn(spec.Processors)...)
-	files := slices.Concat([]*os.File{b.files}, b.memory, sockets)
-	if err := awaitGo(c, wire.Message{Kind: wire.KindReady, Notes: notes, Trees: b.lost, Hidden: hidden, Error: problem}, files...); err != nil {
+	made := b.passed(sockets)
+	if err := awaitGo(c, wire.Message{Kind: wire.KindReady, Notes: notes, Trees: b.lost, Hidden: hidden, Error: problem}, made); err != nil {
 		return err
 	}
-	wire.CloseAll(files)
+	made.Close()
 	if mounter != nil { // this process is limited now
 		if err := startMounter(mounter); err != nil {
 			return fmt.Errorf("start the mounter: %w", err)
@@ -91,8 +90,8 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 }
 
 // awaitGo reports that the first stage's work is done, and waits for the limits.
-func awaitGo(c *wire.Conn, ready wire.Message, files ...*os.File) error {
-	if err := c.Send(ready, files...); err != nil {
+func awaitGo(c *wire.Conn, ready wire.Message, files *wire.Files) error {
+	if err := c.SendFiles(ready, files); err != nil {
 		return err
 	}
 	_, _, err := c.Expect(wire.KindGo, 0)

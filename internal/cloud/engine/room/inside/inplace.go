@@ -24,7 +24,7 @@ import (
 
 // initInPlace is the first stage in place: it applies the same restrictions as far as possible
 // without namespaces.
-func initInPlace(c *wire.Conn, spec *wire.InitSpec, files []*os.File) error {
+func initInPlace(c *wire.Conn, spec *wire.InitSpec, files *wire.Files) error {
 	runtime.LockOSThread()
 	// The room requested this when it started the process, but the kernel keeps the
 	// setting per thread, and this is the thread that becomes envd.
@@ -49,7 +49,7 @@ func initInPlace(c *wire.Conn, spec *wire.InitSpec, files []*os.File) error {
 	}
 	notes := runOn(spec.Processors)
 	trees, hidden := reachable(spec.Trees)
-	if err := awaitGo(c, wire.Message{Kind: wire.KindReady, Notes: notes, Hidden: hidden}); err != nil {
+	if err := awaitGo(c, wire.Message{Kind: wire.KindReady, Notes: notes, Hidden: hidden}, nil); err != nil {
 		return err
 	}
 	if !spec.Root.Restricted {

@@ -8,29 +8,29 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// keep waits for the end of the server, whatever ends it, and cleans up. It holds the lock,
-// files[0], until it exits.
-func keep(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os.File) error {
+// keep waits for the end of the server, whatever ends it, and cleans up. It holds the lock
+// until it exits.
+func keep(ctx context.Context, c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	var spec instance.Spec
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
 	}
-	if len(files) != 1 {
-		return fmt.Errorf("%w: a keeper without a lock", wire.ErrProtocol)
+	lock, err := files.Take(wire.FileLock)
+	if err != nil {
+		return err
 	}
-	defer files[0].Close()
+	defer lock.Close()
 	spawn.Supervise(spawn.KeeperProcessors)
 	if err := c.Send(wire.Message{Kind: wire.KindReady}); err != nil {
 		return err
 	}
-	_, _, err := c.Receive(0)
+	_, _, err = c.Receive(0)
 	if err == nil {
 		return fmt.Errorf("%w: the keeper is told nothing", wire.ErrProtocol)
 	}

@@ -20,24 +20,32 @@ import (
 
 // runLayers makes a layer, or with an empty spec tests whether it could. It has the ids of a
 // sandbox, which own the files in the mount of its directory, and rights over these files only.
-func runLayers(c *wire.Conn, raw json.RawMessage, files []*os.File) error {
+func runLayers(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	var spec wire.LayersSpec
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
 	}
 	unix.Umask(0) // modes are used as written
-	dir, files, err := openLayerDirectory(spec.Dir, files)
+	dir, err := openLayerDirectory(spec.Dir, files)
+	if err != nil {
+		return err
+	}
+	from, err := files.TakeWhen(spec.Layout != "", wire.FileSaved)
+	if err == nil && spec.Tar != nil {
+		from, err = files.Take(wire.FileTar)
+	}
+	if err == nil {
+		err = files.End()
+	}
 	if err != nil {
 		return err
 	}
 	ready := wire.Message{Kind: wire.KindReady}
 	switch {
-	case spec.Layout != "" && len(files) == 1:
-		ready.Trees, err = unpack(dir, files[0], spec.Layout)
-	case spec.Tar != nil && len(files) == 1:
-		err = untar(dir, files[0], *spec.Tar)
-	case len(files) > 0:
-		err = fmt.Errorf("%w: %d files to make a layer of", wire.ErrProtocol, len(files))
+	case spec.Layout != "":
+		ready.Trees, err = unpack(dir, from, spec.Layout)
+	case spec.Tar != nil:
+		err = untar(dir, from, *spec.Tar)
 	case len(spec.Merge) > 0:
 		err = merge(dir, spec.Merge)
 	default:
@@ -49,19 +57,16 @@ func runLayers(c *wire.Conn, raw json.RawMessage, files []*os.File) error {
 	return c.Send(ready)
 }
 
-// openLayerDirectory returns the directory as a detached mount, and the other passed files.
-func openLayerDirectory(path string, files []*os.File) (dir *os.File, rest []*os.File, err error) {
+// openLayerDirectory returns the directory as a detached mount.
+func openLayerDirectory(path string, passed *wire.Files) (*os.File, error) {
 	if path == "" {
-		if len(files) == 0 {
-			return nil, nil, fmt.Errorf("%w: no directory for a layer", wire.ErrProtocol)
-		}
-		return files[0], files[1:], nil
+		return passed.Take(wire.FileDirectory)
 	}
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
-		return nil, nil, fmt.Errorf("clone the mount of %s: %w", path, err)
+		return nil, fmt.Errorf("clone the mount of %s: %w", path, err)
 	}
-	return os.NewFile(uintptr(fd), path), files, nil
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 // unpack makes the trees of a layer in dir from saved files.

@@ -18,28 +18,27 @@ import (
 
 // showMemory makes the file that replaces the machine's /proc/meminfo inside. The root's /proc is
 // already mounted. showMemory returns the file and that /proc.
-func showMemory(total uint64) ([]*os.File, error) {
+func showMemory(total uint64) (text, proc *os.File, err error) {
 	const name = "meminfo"
-	proc, err := os.Open("root/proc")
-	if err != nil {
-		return nil, err
+	if proc, err = os.Open("root/proc"); err != nil {
+		return nil, nil, err
 	}
 	// Only this descriptor can write to the file: inside, its mount is read-only.
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o444)
-	if err != nil {
-		proc.Close()
-		return nil, err
+	text, err = os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o444)
+	if err == nil {
+		_, err = text.Write(memoryText(total, cgroup.Memory{}))
 	}
-	_, err = f.Write(memoryText(total, cgroup.Memory{}))
 	if err == nil {
 		err = showInProc(name)
 	}
-	files := []*os.File{f, proc}
 	if err != nil {
-		wire.CloseAll(files)
-		return nil, err
+		proc.Close()
+		if text != nil {
+			text.Close()
+		}
+		return nil, nil, err
 	}
-	return files, nil
+	return text, proc, nil
 }
 
 // showInProc mounts a file of the staging directory over one in the root's /proc, so that nobody
@@ -67,12 +66,19 @@ type meminfo struct {
 	leased     bool // this process holds a lease of the file; guarded by meminfos.mu
 }
 
-func newMeminfo(total uint64, files []*os.File) *meminfo {
-	m := &meminfo{file: files[0], proc: files[1], total: total, opened: make(chan struct{}, 1), end: make(chan struct{})}
-	if len(files) > wire.MeminfoFiles {
-		m.group = files[wire.MeminfoFiles]
+// newMeminfo takes the files of a MeminfoSpec.
+func newMeminfo(total uint64, files *wire.Files) (*meminfo, error) {
+	m := &meminfo{total: total, opened: make(chan struct{}, 1), end: make(chan struct{})}
+	var err error
+	if m.file, err = files.Take(wire.FileMeminfo); err != nil {
+		return nil, err
 	}
-	return m
+	if m.proc, err = files.Take(wire.FileProc); err != nil {
+		m.file.Close()
+		return nil, err
+	}
+	m.group = files.TakeIf(wire.FileMemoryUse)
+	return m, nil
 }
 
 func (m *meminfo) write() {

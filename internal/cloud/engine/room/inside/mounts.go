@@ -37,28 +37,26 @@ func stagingDirectory() (string, error) {
 }
 
 // openTrees returns each tree as a separate detached mount. It uses the server's mount if there
-// is one, because the server may read trees that this process may not. It also returns the files
-// that were passed after them.
-func openTrees(spec *wire.InitSpec, mounts []*os.File) (trees, rest []*os.File, err error) {
+// is one, because the server may read trees that this process may not.
+func openTrees(spec *wire.InitSpec, passed *wire.Files) (trees []*os.File, err error) {
 	if len(spec.Mounted) != len(spec.Trees) {
-		return nil, nil, fmt.Errorf("%w: %d trees and %d marks", wire.ErrProtocol, len(spec.Trees), len(spec.Mounted))
+		return nil, fmt.Errorf("%w: %d trees and %d marks", wire.ErrProtocol, len(spec.Trees), len(spec.Mounted))
 	}
 	trees = make([]*os.File, len(spec.Trees))
 	for i, path := range spec.Trees {
 		if spec.Mounted[i] {
-			if len(mounts) == 0 {
-				return nil, nil, fmt.Errorf("%w: the mount of %s is missing", wire.ErrProtocol, path)
+			if trees[i], err = passed.TakeAt(wire.FileTree, i); err != nil {
+				return nil, fmt.Errorf("the mount of %s: %w", path, err)
 			}
-			trees[i], mounts = mounts[0], mounts[1:]
 			continue
 		}
 		fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 		if err != nil {
-			return nil, nil, fmt.Errorf("open %s: %w", path, os.NewSyscallError("open_tree", err))
+			return nil, fmt.Errorf("open %s: %w", path, os.NewSyscallError("open_tree", err))
 		}
 		trees[i] = os.NewFile(uintptr(fd), path)
 	}
-	return trees, mounts, nil
+	return trees, nil
 }
 
 // mountTree shows the tree at its own path under a writable overlay, with the layers' changes to it

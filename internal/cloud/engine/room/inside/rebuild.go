@@ -29,11 +29,11 @@ func startMounter(fd3 *os.File) error {
 	return err
 }
 
-// runMounter replaces the file system of the sandbox; mounts[0] is the tmpfs to which the sandbox
+// runMounter replaces the file system of the sandbox, and gets the tmpfs to which the sandbox
 // writes. The new file system is built beside the old one on the same tmpfs, so that both share
-// the disk limit. Without mounts it only shows an authority. None of the sandbox's code has run
+// the disk limit. Without files it only shows an authority. None of the sandbox's code has run
 // yet.
-func runMounter(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
+func runMounter(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	if err := restrictEnvd(); err != nil {
 		return err
 	}
@@ -42,23 +42,24 @@ func runMounter(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 		return err
 	}
 	unix.Umask(0) // modes are used as written
-	if len(mounts) == 0 && len(spec.Authority) > 0 {
+	if files.Len() == 0 && len(spec.Authority) > 0 {
 		if err := showAuthority(spec.Authority, spec.Trees); err != nil {
 			return fmt.Errorf("show the certificate authority: %w", err)
 		}
 		return c.Send(wire.Message{Kind: wire.KindReady})
 	}
-	if len(mounts) == 0 {
-		return fmt.Errorf("%w: no files to replace", wire.ErrProtocol)
+	before, err := files.Take(wire.FileFiles)
+	if err != nil {
+		return err
 	}
-	b, err := rebuild(&spec, mounts[0], mounts[1:])
+	b, err := rebuild(&spec, before, files)
 	if err == nil {
 		err = enter()
 	}
 	if err != nil {
 		return err
 	}
-	if err := c.Send(wire.Message{Kind: wire.KindReady, Notes: b.notes, Trees: b.lost}, b.files); err != nil {
+	if err := c.SendFiles(wire.Message{Kind: wire.KindReady, Notes: b.notes, Trees: b.lost}, wire.Lent(wire.FileFiles, b.files)); err != nil {
 		return err
 	}
 	return leaveOldRoot() // while envd starts
@@ -66,7 +67,7 @@ func runMounter(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 
 // runEnterer moves all processes of the sandbox into the root that the first stage made. The first
 // stage has not entered that root itself. None of the sandbox's code has run yet.
-func runEnterer(c *wire.Conn, raw json.RawMessage, files []*os.File) error {
+func runEnterer(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	if err := restrictEnvd(); err != nil {
 		return err
 	}
@@ -74,8 +75,8 @@ func runEnterer(c *wire.Conn, raw json.RawMessage, files []*os.File) error {
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
 	}
-	if len(files) > 0 {
-		return fmt.Errorf("%w: %d files to enter a root with", wire.ErrProtocol, len(files))
+	if err := files.End(); err != nil {
+		return err
 	}
 	unix.Umask(0) // modes are used as written
 	stage, err := stagingDirectory()
@@ -91,8 +92,8 @@ func runEnterer(c *wire.Conn, raw json.RawMessage, files []*os.File) error {
 	return c.Send(wire.Message{Kind: wire.KindReady})
 }
 
-func rebuild(spec *wire.InitSpec, before *os.File, mounts []*os.File) (*built, error) {
-	p, err := openParts(spec, mounts)
+func rebuild(spec *wire.InitSpec, before *os.File, passed *wire.Files) (*built, error) {
+	p, err := openParts(spec, passed)
 	if err != nil {
 		return nil, err
 	}

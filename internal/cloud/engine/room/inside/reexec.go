@@ -40,16 +40,16 @@ func init() {
 		envd = c
 		return
 	default:
-		err = takeRole(c, map[wire.Role]func(wire.Message, []*os.File) error{
-			wire.RoleKeeper:  func(m wire.Message, files []*os.File) error { return keep(context.Background(), c, m.Spec, files) },
-			wire.RoleGuard:   func(_ wire.Message, files []*os.File) error { return runGuard(c, files) },
-			wire.RoleRoom:    func(m wire.Message, files []*os.File) error { return runRoom(c, m.Spec, files) },
-			wire.RoleInit:    func(m wire.Message, files []*os.File) error { return runInit(c, m.Spec, files) },
-			wire.RoleZygote:  func(m wire.Message, files []*os.File) error { return runZygote(c, m.Spec, files) },
-			wire.RoleSaver:   func(m wire.Message, files []*os.File) error { return runSaver(c, m.Spec, files) },
-			wire.RoleMounter: func(m wire.Message, files []*os.File) error { return runMounter(c, m.Spec, files) },
-			wire.RoleEnterer: func(m wire.Message, files []*os.File) error { return runEnterer(c, m.Spec, files) },
-			wire.RoleLayers:  func(m wire.Message, files []*os.File) error { return runLayers(c, m.Spec, files) },
+		err = takeRole(c, map[wire.Role]func(wire.Message, *wire.Files) error{
+			wire.RoleKeeper:  func(m wire.Message, files *wire.Files) error { return keep(context.Background(), c, m.Spec, files) },
+			wire.RoleGuard:   func(_ wire.Message, files *wire.Files) error { return runGuard(c, files) },
+			wire.RoleRoom:    func(m wire.Message, files *wire.Files) error { return runRoom(c, m.Spec, files) },
+			wire.RoleInit:    func(m wire.Message, files *wire.Files) error { return runInit(c, m.Spec, files) },
+			wire.RoleZygote:  func(m wire.Message, files *wire.Files) error { return runZygote(c, m.Spec, files) },
+			wire.RoleSaver:   func(m wire.Message, files *wire.Files) error { return runSaver(c, m.Spec, files) },
+			wire.RoleMounter: func(m wire.Message, files *wire.Files) error { return runMounter(c, m.Spec, files) },
+			wire.RoleEnterer: func(m wire.Message, files *wire.Files) error { return runEnterer(c, m.Spec, files) },
+			wire.RoleLayers:  func(m wire.Message, files *wire.Files) error { return runLayers(c, m.Spec, files) },
 		})
 	}
 	exit(err)
@@ -71,11 +71,11 @@ func Serve(serve func(context.Context, *Guest) error) {
 	if c == nil {
 		return
 	}
-	exit(takeRole(c, map[wire.Role]func(wire.Message, []*os.File) error{
-		wire.RoleEnvd: func(m wire.Message, files []*os.File) error {
+	exit(takeRole(c, map[wire.Role]func(wire.Message, *wire.Files) error{
+		wire.RoleEnvd: func(m wire.Message, files *wire.Files) error {
 			return runEnvd(context.Background(), c, m.Spec, files, serve)
 		},
-		wire.RoleProbe: func(m wire.Message, _ []*os.File) error {
+		wire.RoleProbe: func(m wire.Message, _ *wire.Files) error {
 			if err := restrictEnvd(); err != nil {
 				return err
 			}
@@ -111,7 +111,7 @@ func connect(sent error) (*wire.Conn, error) {
 }
 
 // takeRole waits for this process's role and runs it.
-func takeRole(c *wire.Conn, roles map[wire.Role]func(wire.Message, []*os.File) error) error {
+func takeRole(c *wire.Conn, roles map[wire.Role]func(wire.Message, *wire.Files) error) error {
 	m, files, err := c.Expect(wire.KindRole, wire.MaxFiles)
 	if err != nil {
 		return err

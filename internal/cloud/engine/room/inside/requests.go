@@ -29,7 +29,7 @@ func (e *RefusedError) Denied() bool { return e.denied }
 
 // answer is the result of a request.
 type answer struct {
-	files []*os.File
+	files *wire.Files
 	err   error
 }
 
@@ -39,11 +39,16 @@ func (g *Guest) DialEgress(ctx context.Context, host string, port uint16) (net.C
 	if host == "" || len(host) > 255 || port == 0 {
 		return nil, &RefusedError{Request: connectTo(host[:min(len(host), 255)], port), Reason: "not an address"}
 	}
-	files, err := g.ask(ctx, connectTo(host, port), wire.Message{Kind: wire.KindEgress, Host: host, Port: port}, 1)
+	files, err := g.ask(ctx, connectTo(host, port), wire.Message{Kind: wire.KindEgress, Host: host, Port: port})
 	if err != nil {
 		return nil, err
 	}
-	return wire.UnixConn(files[0])
+	defer files.Close()
+	stream, err := files.Take(wire.FileStream)
+	if err != nil {
+		return nil, err
+	}
+	return wire.UnixConn(stream)
 }
 
 // errNoKernels means that there is no zygote, and that kernels start cold.
@@ -55,11 +60,12 @@ func (g *Guest) Kernel(ctx context.Context) (*os.File, error) {
 	if !g.inside {
 		return nil, errNoKernels
 	}
-	files, err := g.ask(ctx, "fork a kernel", wire.Message{Kind: wire.KindKernel}, 1)
+	files, err := g.ask(ctx, "fork a kernel", wire.Message{Kind: wire.KindKernel})
 	if err != nil {
 		return nil, err
 	}
-	return files[0], nil
+	defer files.Close()
+	return files.Take(wire.FileKernel)
 }
 
 // Terminal opens a pseudo-terminal, which the caller must close. ctx bounds the
@@ -69,20 +75,28 @@ func (g *Guest) Terminal(ctx context.Context) (controller, tty *os.File, err err
 	if !g.restricted {
 		return pty.Open()
 	}
-	files, err := g.ask(ctx, "open a terminal", wire.Message{Kind: wire.KindTerminal}, 2)
+	files, err := g.ask(ctx, "open a terminal", wire.Message{Kind: wire.KindTerminal})
 	if err != nil {
 		return nil, nil, err
 	}
-	return files[0], files[1], nil
+	defer files.Close()
+	if controller, err = files.Take(wire.FileTerminal); err != nil {
+		return nil, nil, err
+	}
+	if tty, err = files.Take(wire.FileTTY); err != nil {
+		controller.Close()
+		return nil, nil, err
+	}
+	return controller, tty, nil
 }
 
 func connectTo(host string, port uint16) string {
 	return "connect to " + net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// ask makes the server open something, and returns the files that arrive here for it, want in
-// number. If the server refuses the request, the error is a [*RefusedError].
-func (g *Guest) ask(ctx context.Context, request string, m wire.Message, want int) ([]*os.File, error) {
+// ask makes the server open something, and returns the files that arrive here for it. If the
+// server refuses the request, the error is a [*RefusedError].
+func (g *Guest) ask(ctx context.Context, request string, m wire.Message) (*wire.Files, error) {
 	answered := make(chan answer, 1)
 	g.mu.Lock()
 	if len(g.pending) >= link.MaxDialling {
@@ -105,10 +119,6 @@ func (g *Guest) ask(ctx context.Context, request string, m wire.Message, want in
 		if refused, ok := errors.AsType[*RefusedError](a.err); ok {
 			refused.Request = request
 		}
-		if a.err == nil && len(a.files) != want {
-			wire.CloseAll(a.files)
-			return nil, fmt.Errorf("%w: %d files as the answer to %q", wire.ErrProtocol, len(a.files), m.Kind)
-		}
 		return a.files, a.err
 	}
 }
@@ -122,22 +132,22 @@ func (g *Guest) forget(id uint64, answered chan answer) {
 	if waiting {
 		return
 	}
-	wire.CloseAll((<-answered).files)
+	(<-answered).files.Close()
 }
 
 // settle ends the wait of a call of ask by passing it the answer.
-func (g *Guest) settle(m wire.Message, files []*os.File) {
+func (g *Guest) settle(m wire.Message, files *wire.Files) {
 	g.mu.Lock()
 	waiting := g.pending[m.ID]
 	delete(g.pending, m.ID)
 	g.mu.Unlock()
 	switch {
 	case waiting == nil: // the caller of ask gave up
-		wire.CloseAll(files)
-	case len(files) > 0 && m.Error == "":
+		files.Close()
+	case files.Len() > 0 && m.Error == "":
 		waiting <- answer{files: files}
 	default:
-		wire.CloseAll(files)
+		files.Close()
 		waiting <- answer{err: &RefusedError{Reason: m.Error, denied: m.Denied}}
 	}
 }

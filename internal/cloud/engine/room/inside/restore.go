@@ -107,20 +107,21 @@ func readSaved(from *os.File, work, disk string, o saved.Options) error {
 }
 
 // restoreInPlace fills the directory of a sandbox without namespaces with saved files.
-func restoreInPlace(spec *wire.InitSpec, files []*os.File) error {
-	if spec.Saved == "" {
-		return nil
+func restoreInPlace(spec *wire.InitSpec, passed *wire.Files) error {
+	from, err := passed.TakeWhen(spec.Saved != "", wire.FileSaved)
+	if err == nil {
+		err = passed.End()
 	}
-	if len(files) != 1 {
-		return fmt.Errorf("%w: %d files to restore", wire.ErrProtocol, len(files))
+	if err != nil || from == nil {
+		return err
 	}
-	defer files[0].Close()
+	defer from.Close()
 	has, err := capability.Effective()
 	if err != nil {
 		return err
 	}
 	owned := has&(1<<unix.CAP_CHOWN) == 0 // a root may lack it, too
-	return readSaved(files[0], spec.Root.Dir, "the disk with the directories of sandboxes", saved.Options{Layout: spec.Saved, Owned: owned, Place: func(name string) (saved.Place, error) {
+	return readSaved(from, spec.Root.Dir, "the disk with the directories of sandboxes", saved.Options{Layout: spec.Saved, Owned: owned, Place: func(name string) (saved.Place, error) {
 		if name != "" {
 			return saved.Place{}, fmt.Errorf("%w: with trees", saved.ErrLayout)
 		}

@@ -37,13 +37,13 @@ type roomProcess struct {
 	sweeping sync.Mutex
 }
 
-func runRoom(c *wire.Conn, raw json.RawMessage, home []*os.File) error {
+func runRoom(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	var spec wire.RoomSpec
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
 	}
 	spawn.Supervise(spawn.RoomProcessors)
-	r := &roomProcess{server: c, RoomSpec: spec, home: home, running: make(map[uint64]*os.Process)}
+	r := &roomProcess{server: c, RoomSpec: spec, home: files.TakeList(wire.FileGroup), running: make(map[uint64]*os.Process)}
 	defer r.meminfos.listen()()
 	if err := r.prepare(); err != nil {
 		return err
@@ -61,13 +61,12 @@ func runRoom(c *wire.Conn, raw json.RawMessage, home []*os.File) error {
 			return err
 		}
 		switch {
-		case m.Kind == wire.KindSpawn && len(files) > 0:
-			err = r.spawn(m, files[0], spawn.Placement{Groups: files[1:], Home: r.home})
+		case m.Kind == wire.KindSpawn:
+			err = r.spawn(m, files)
 		case m.Kind == wire.KindName && !r.InPlace:
 			err = r.name(m)
-		case m.Kind == wire.KindMeminfo && !r.InPlace && len(files) >= wire.MeminfoFiles:
+		case m.Kind == wire.KindMeminfo && !r.InPlace:
 			err = r.keepMeminfo(m, files)
-			files = nil
 		case m.Kind == wire.KindSockets && !r.InPlace:
 			err = r.sockets(m)
 		case m.Kind == wire.KindKill:
@@ -75,7 +74,7 @@ func runRoom(c *wire.Conn, raw json.RawMessage, home []*os.File) error {
 		default:
 			err = fmt.Errorf("%w: %q in the room", wire.ErrProtocol, m.Kind)
 		}
-		wire.CloseAll(files)
+		files.Close()
 		if err != nil {
 			return err
 		}
@@ -154,7 +153,14 @@ func privateCopy(host *os.File) (*os.File, error) {
 
 // spawn starts the first process of a sandbox. The server handles a failed start; an error returned
 // here ends the room.
-func (r *roomProcess) spawn(m wire.Message, fd3 *os.File, at spawn.Placement) error {
+func (r *roomProcess) spawn(m wire.Message, files *wire.Files) error {
+	fd3, err := files.Take(wire.FileControl)
+	if err != nil {
+		return err
+	}
+	defer fd3.Close()
+	at := spawn.Placement{Groups: files.TakeList(wire.FileGroup), Home: r.home}
+	defer wire.CloseAll(at.Groups)
 	var attr *syscall.SysProcAttr
 	switch {
 	case m.Role == wire.RoleZygote:
@@ -183,7 +189,7 @@ func (r *roomProcess) spawn(m wire.Message, fd3 *os.File, at spawn.Placement) er
 	r.running[m.ID] = p.Cmd.Process
 	r.mu.Unlock()
 	handle := os.NewFile(uintptr(pidfd), "pidfd")
-	err = r.server.Send(wire.Message{Kind: wire.KindSpawned, ID: m.ID}, handle)
+	err = r.server.SendFiles(wire.Message{Kind: wire.KindSpawned, ID: m.ID}, wire.Lent(wire.FilePidfd, handle))
 	handle.Close()
 	r.work.Go(func() {
 		// Once the first process of a pid namespace has been waited for, all others
@@ -286,21 +292,22 @@ func inNamespace(of *os.Process, kind int, name string, do func() error) error {
 	return <-done
 }
 
-// keepMeminfo keeps the /proc/meminfo of a sandbox up to date until the sandbox ends, and takes
-// over files.
-func (r *roomProcess) keepMeminfo(m wire.Message, files []*os.File) error {
+// keepMeminfo keeps the /proc/meminfo of a sandbox up to date until the sandbox ends.
+func (r *roomProcess) keepMeminfo(m wire.Message, files *wire.Files) error {
 	var spec wire.MeminfoSpec
 	if err := decodeSpec(m.Spec, &spec); err != nil {
-		wire.CloseAll(files)
 		return err
 	}
 	r.mu.Lock() // so that this and the sandbox's end exclude each other
 	defer r.mu.Unlock()
 	if r.running[m.ID] == nil {
-		wire.CloseAll(files)
 		return nil
 	}
-	r.meminfos.keep(m.ID, newMeminfo(uint64(spec.Total), files))
+	text, err := newMeminfo(uint64(spec.Total), files)
+	if err != nil {
+		return err
+	}
+	r.meminfos.keep(m.ID, text)
 	return nil
 }
 

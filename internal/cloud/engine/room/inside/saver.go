@@ -23,18 +23,25 @@ import (
 // envd's own files. Shared memory in /dev/shm ends like the memory of processes.
 var notSaved = []string{"dev", "proc", "sys", "run/e2b"}
 
-// runSaver writes the files of a frozen sandbox to files[1]; files[0] is the sandbox's file
-// system or root directory. It has the ids of the sandbox, and rights over these only, so that
+// runSaver writes the files of a frozen sandbox to a file or pipe. It gets the sandbox's file system
+// or root directory. It has the ids of the sandbox, and rights over these only, so that
 // the sandbox's files cannot trick it into touching others.
-func runSaver(c *wire.Conn, raw json.RawMessage, files []*os.File) error {
+func runSaver(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	var spec wire.SaveSpec
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
 	}
-	if len(files) != 2 {
-		return fmt.Errorf("%w: %d files to save with", wire.ErrProtocol, len(files))
+	from, err := files.Take(wire.FileFiles)
+	if err != nil {
+		return err
 	}
-	from, to := files[0], files[1]
+	to, err := files.Take(wire.FileTo)
+	if err != nil {
+		return err
+	}
+	if err := files.End(); err != nil {
+		return err
+	}
 	sections := []saved.Section{}
 	if spec.InPlace {
 		sections = append(sections, saved.Section{Dir: from, Skip: []string{filepath.Base(place.Root{}.Run())}, FirstID: spec.FirstID})

@@ -28,8 +28,10 @@ func (r *roomProcess) sockets(m wire.Message) error {
 	if err != nil {
 		answer.Error = "make a socket in its network: " + err.Error()
 	}
-	defer wire.CloseAll(made)
-	return r.server.Send(answer, made...)
+	var files wire.Files
+	files.AddList(wire.FileSocket, made)
+	defer files.Close()
+	return r.server.SendFiles(answer, &files)
 }
 
 func newSockets() (made []*os.File, err error) {

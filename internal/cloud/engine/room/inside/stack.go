@@ -21,27 +21,28 @@ import (
 // work directory.
 const rootUpper, rootWork = "upper/root", "work/root"
 
-// openLayers returns each layer as a separate detached mount, and the files that were passed after
-// the server's mounts.
-func openLayers(layers []wire.Layer, mounts []*os.File) (opened, rest []*os.File, err error) {
-	for _, l := range layers {
+// openLayers returns each layer as a separate detached mount. It uses the server's mount if the
+// layer has no path.
+func openLayers(layers []wire.Layer, passed *wire.Files) (opened []*os.File, err error) {
+	for i, l := range layers {
 		if l.Dir == "" {
-			if len(mounts) == 0 {
-				return opened, nil, fmt.Errorf("%w: the mount of a layer is missing", wire.ErrProtocol)
+			mount, err := passed.TakeAt(wire.FileLayer, i)
+			if err != nil {
+				return opened, err
 			}
-			opened, mounts = append(opened, mounts[0]), mounts[1:]
+			opened = append(opened, mount)
 			continue
 		}
 		fd, err := unix.OpenTree(unix.AT_FDCWD, l.Dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 		if err != nil {
-			return opened, nil, fmt.Errorf("open the layer %s: %w", l.Dir, err)
+			return opened, fmt.Errorf("open the layer %s: %w", l.Dir, err)
 		}
 		opened = append(opened, os.NewFile(uintptr(fd), l.Dir))
 		if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: wire.LayerAttributes}); err != nil {
-			return opened, nil, fmt.Errorf("restrict the layer %s: %w", l.Dir, err)
+			return opened, fmt.Errorf("restrict the layer %s: %w", l.Dir, err)
 		}
 	}
-	return opened, mounts, nil
+	return opened, nil
 }
 
 // attachLayers attaches the layers in the staging directory, and records the trees that exist

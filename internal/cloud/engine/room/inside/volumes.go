@@ -16,24 +16,17 @@ import (
 
 // openVolumes returns each volume as a separate detached mount. It uses the server's mount of
 // a volume if there is one.
-func openVolumes(volumes []wire.Volume, mounts []*os.File) ([]*os.File, error) {
+func openVolumes(volumes []wire.Volume, passed *wire.Files) ([]*os.File, error) {
 	opened := make([]*os.File, len(volumes))
 	for i, v := range volumes {
+		same, err := passed.TakeWhen(v.Dir == "" || v.Opened, wire.FileVolume.Numbered(i))
+		if err != nil {
+			return opened, fmt.Errorf("the directory for %s: %w", v.Path, err)
+		}
 		if v.Dir == "" {
-			if len(mounts) == 0 {
-				return opened, fmt.Errorf("%w: the mount of the volume for %s is missing", wire.ErrProtocol, v.Path)
-			}
-			opened[i], mounts = mounts[0], mounts[1:]
+			opened[i] = same
 			continue
 		}
-		var same *os.File
-		if v.Opened {
-			if len(mounts) == 0 {
-				return opened, fmt.Errorf("%w: the directory for %s is missing", wire.ErrProtocol, v.Path)
-			}
-			same, mounts = mounts[0], mounts[1:]
-		}
-		var err error
 		if opened[i], err = openVolume(v, same); err != nil {
 			return opened, err
 		}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +25,7 @@ var linearAlgebra = []string{"OPENBLAS_NUM_THREADS=1", "OPENBLAS_THREAD_TIMEOUT=
 // runZygote makes the file system with which every sandbox begins, gives up every privilege
 // except that of becoming the owner of a sandbox, and executes the driver, which gets its socket
 // as descriptor 3. It returns only errors.
-func runZygote(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
+func runZygote(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	runtime.LockOSThread()
 	var spec wire.ZygoteSpec
 	if err := decodeSpec(raw, &spec); err != nil {
@@ -36,7 +35,7 @@ func runZygote(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	if err := unix.Sethostname([]byte("zygote")); err != nil {
 		return fmt.Errorf("set hostname: %w", err)
 	}
-	b, err := build(&spec.InitSpec, mounts, nil)
+	b, err := build(&spec.InitSpec, files, nil)
 	if err != nil {
 		return err
 	}

@@ -15,13 +15,13 @@ import (
 // magic begins a file; the number is the version of the format.
 const magic = "e2bctl files 1\n"
 
-// kind distinguishes records: one for each type of file, for another name of an earlier file and
-// for a removed file, and those that end a directory or all records.
+// kind distinguishes records. There is one kind for each type of file, one for another name of an
+// earlier file, and one for a removed file. Other kinds end a directory or all records.
 type kind byte
 
 const (
-	section   kind = 'S' // a directory with all its content, up to the record that leaves it
-	directory kind = 'D' // a directory inside another one, also up to the record that leaves it
+	section   kind = 'S' // a directory with all its content, up to the record that ends it
+	directory kind = 'D' // a directory inside another one, also up to the record that ends it
 	leave     kind = 'U'
 	regular   kind = 'F' // a regular file, followed by its extents
 	again     kind = 'H' // another name of an earlier file
@@ -40,7 +40,7 @@ const (
 	maxDepth  = 4000 // directories inside each other; each needs an open descriptor
 )
 
-// record is one file, apart from its content.
+// record is one file without its content.
 type record struct {
 	kind  kind
 	name  string
@@ -51,17 +51,18 @@ type record struct {
 	mtime [2]int64
 	attrs []attr
 	size  int64 // size of a regular file
-	// link is the number by which later again records name a regular file, symlink or fifo. It is 0
-	// if the file has only one name.
+	// link is the number of a regular file, symlink or fifo with several names. Later again records
+	// refer to the file by this number. It is 0 if the file has only one name.
 	link   uint64
-	names  uint64 // number of names
+	names  uint64 // number of names (hard links) of the file
 	target string // target of a symlink
 }
 
 type attr struct{ name, value string }
 
-// Attributes with the first prefix are an overlay's own. An overlay shows attributes with the
-// second prefix to programs as if they had the first, and so do records.
+// overlayAttr is the prefix of an overlay's own attributes. An overlay presents an attribute with
+// the prefix escapedAttr to programs with the prefix overlayAttr instead. Records use the same
+// names as programs.
 const (
 	overlayAttr = "user.overlay."
 	escapedAttr = overlayAttr + "overlay."
@@ -72,7 +73,7 @@ const (
 // ErrDamaged means that a file has changed since it was written.
 var ErrDamaged = errors.New("the saved files are damaged")
 
-// ErrLayout means that files were saved by a server with another layout of files.
+// ErrLayout means that the files were saved by a server whose saved files have another layout.
 var ErrLayout = errors.New("these files were saved in sandboxes of another kind")
 
 var table = crc32.MakeTable(crc32.Castagnoli)
@@ -139,7 +140,7 @@ func (e *encoder) record(r *record) {
 	}
 }
 
-// finish writes the end. A file without it was cut off.
+// finish writes the end record. A file without an end record was cut off.
 func (e *encoder) finish() error {
 	e.record(&record{kind: end})
 	e.bytes(binary.BigEndian.AppendUint32(nil, e.sum))
@@ -183,7 +184,7 @@ func (d *decoder) fail(err error) {
 	}
 }
 
-// ReadByte makes a decoder an [io.ByteReader].
+// ReadByte makes decoder an [io.ByteReader].
 func (d *decoder) ReadByte() (byte, error) {
 	var b [1]byte
 	_, err := io.ReadFull(d, b[:])

@@ -16,24 +16,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Place is the destination of a section.
+// Place is the directory to which a section is restored.
 type Place struct {
 	Dir *os.File
-	// Plain means that the destination is not a directory of an overlay, so an overlay's marks are
-	// left out.
+	// Plain means that the destination is not a directory of an overlay. Then Read leaves out an
+	// overlay's marks.
 	Plain bool
 }
 
-// Options configure [Read].
+// Options configures [Read].
 type Options struct {
 	Layout string
 	// Place opens the directory of a section; Read closes it.
 	Place func(name string) (Place, error)
-	// Links is an empty directory on the same file system, and is empty afterwards.
+	// Links is an empty directory on the file system of the destination. It is empty again afterwards.
 	Links *os.File
-	// Owned means that all files belong to this process's user, regardless of their owners.
-	// Set-user-ID and set-group-ID bits would give others that user's rights, so they are left
-	// out.
+	// Owned means that all restored files belong to this process's user, regardless of their recorded
+	// owners. Set-user-ID and set-group-ID bits are then left out, because they would give other users
+	// the rights of this user.
 	Owned bool
 }
 
@@ -74,7 +74,7 @@ func (d *decoder) layout() string {
 	return d.text(maxTarget)
 }
 
-// text0 reads a text of a known length.
+// text0 reads a text of n bytes.
 func (d *decoder) text0(n int) string {
 	p := make([]byte, n)
 	_, _ = io.ReadFull(d, p) // the error stays in err
@@ -85,7 +85,7 @@ type loader struct {
 	d      *decoder
 	o      Options
 	plain  bool
-	links  map[uint64]uint64 // by the number of a file, how many of its names are still to come
+	links  map[uint64]uint64 // number of names still to come, by the number of the file
 	buffer []byte
 }
 
@@ -102,7 +102,7 @@ func (l *loader) section(r *record) error {
 	return l.directory(p.Dir, r, path.Join("/", r.name), 0)
 }
 
-// directory reads the content of a directory, and then sets its attributes.
+// directory reads the content of a directory, and then sets the directory's attributes.
 func (l *loader) directory(dir *os.File, of *record, in string, depth int) error {
 	if depth > maxDepth {
 		l.d.damaged("they are more than %d directories deep", maxDepth)
@@ -133,7 +133,7 @@ func (l *loader) directory(dir *os.File, of *record, in string, depth int) error
 	return l.d.err
 }
 
-// leave sets the attributes of a directory that is complete.
+// leave sets the attributes of a directory whose content is complete.
 func (l *loader) leave(dir int, of *record, whiteouts bool) error {
 	err := l.finish(dir, of)
 	if whiteouts && err == nil {
@@ -199,8 +199,8 @@ func (l *loader) entry(dir int, r *record) error {
 	return unix.Linkat(dir, r.name, int(l.o.Links.Fd()), strconv.FormatUint(r.link, 10), 0)
 }
 
-// again makes one more name of a file. It finds the file in the directory of links, because the
-// path of its first name can be longer than any path may be.
+// again makes one more name of a file. It finds the file in the directory [Options].Links, because
+// the path of the file's first name can be longer than the kernel's limit for paths.
 func (l *loader) again(dir int, r *record) error {
 	left := l.links[r.link]
 	if left == 0 {
@@ -246,8 +246,8 @@ func (l *loader) regular(dir int, r *record) error {
 	return l.finish(fd, r)
 }
 
-// finish gives an open file the attributes of its record. A change of the owner removes some of
-// the other attributes, and a mode may lock out the owner.
+// finish gives an open file the attributes of its record. The order matters: a change of the owner
+// removes some of the other attributes, and a mode may lock out the owner.
 func (l *loader) finish(fd int, r *record) error {
 	if !l.o.Owned {
 		if err := unix.Fchown(fd, int(r.uid), int(r.gid)); err != nil {
@@ -274,7 +274,8 @@ func (l *loader) finish(fd int, r *record) error {
 	return nil
 }
 
-// attribute returns the name of an attribute at the destination, and whether to keep it.
+// attribute returns the name of an attribute at the destination. wanted reports whether the
+// destination keeps the attribute.
 func (l *loader) attribute(a attr) (name string, wanted bool) {
 	if !strings.HasPrefix(a.name, overlayAttr) {
 		return a.name, true
@@ -286,7 +287,7 @@ func (l *loader) attribute(a attr) (name string, wanted bool) {
 	return a.name, escaped || a.name == opaqueAttr && a.value == "y" // another value has another meaning
 }
 
-// finishAt is like finish, for a file that cannot be opened.
+// finishAt does the work of finish for a file that cannot be opened.
 func (l *loader) finishAt(dir int, r *record) error {
 	if !l.o.Owned {
 		if err := unix.Fchownat(dir, r.name, int(r.uid), int(r.gid), unix.AT_SYMLINK_NOFOLLOW); err != nil {

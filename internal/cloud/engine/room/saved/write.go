@@ -19,16 +19,16 @@ type Section struct {
 	// Name identifies the section to [Read].
 	Name string
 	Dir  *os.File
-	// Skip are the paths in the section to leave out.
+	// Skip lists the paths in the section to leave out.
 	Skip []string
 	// Overlay means that the section is the upper directory of an overlay. The overlay's own
 	// attributes are left out, except its marks of removed files.
 	Overlay bool
-	// FirstID is the id of the sandbox's root for this process.
+	// FirstID is the id that the sandbox's root user has for this process.
 	FirstID uint32
 }
 
-// Write writes sections to w. [Read] compares the layout with its own.
+// Write writes sections to w. [Read] compares layout with its own layout.
 func Write(w io.Writer, layout string, sections []Section) error {
 	s := &saver{
 		e:      newEncoder(w),
@@ -49,7 +49,7 @@ func Write(w io.Writer, layout string, sections []Section) error {
 type saver struct {
 	e      *encoder
 	of     Section
-	links  map[file]*linked // files that have more names, which are still to come
+	links  map[file]*linked // files with further names still to come
 	next   uint64
 	buffer []byte
 }
@@ -78,7 +78,7 @@ func (s *saver) section() error {
 	return s.e.err
 }
 
-// failed adds the name of the file to an error.
+// failed returns err with the name of the file added.
 func (s *saver) failed(name string, err error) error {
 	return fmt.Errorf("%.1000q: %w", path.Join("/", s.of.Name, name), err)
 }
@@ -180,8 +180,8 @@ func (s *saver) describe(k kind, name string, stat *unix.Stat_t) *record {
 	}
 }
 
-// linked handles a file with several names. If the file was already written under another name it
-// writes this name, and returns true.
+// linked handles a file with several names. If the file was already written under another name,
+// linked writes a record for this name and returns true.
 func (s *saver) linked(r *record, stat *unix.Stat_t) bool {
 	if stat.Nlink < 2 {
 		return false
@@ -279,7 +279,7 @@ func (s *saver) attributes(r *record, fd int) error {
 	return nil
 }
 
-// keeps returns the name that an attribute of a file has in a record. kept reports whether the
+// keeps returns the name that a record uses for an attribute of a file. kept reports whether the
 // file keeps the attribute wherever it is restored.
 func (s *saver) keeps(name string) (to string, kept bool) {
 	switch rest, overlay := strings.CutPrefix(name, overlayAttr); {
@@ -296,8 +296,8 @@ func (s *saver) keeps(name string) (to string, kept bool) {
 	return name, name == "security.capability"
 }
 
-// open opens the file that stat describes. If the file's mode denies that and this process owns the
-// file, open changes the mode for a moment.
+// open opens the file that stat describes. If the file's mode forbids opening it and this process
+// owns the file, open changes the mode for a moment.
 func open(dir *os.File, name string, stat *unix.Stat_t, flags int) (*os.File, error) {
 	flags |= unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	fd, err := unix.Openat(int(dir.Fd()), name, flags|unix.O_NOATIME, 0)

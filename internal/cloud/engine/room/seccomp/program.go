@@ -28,9 +28,9 @@ var architectures = map[string]architecture{
 	"arm64": {unix.AUDIT_ARCH_AARCH64, func(c call) int { return c.arm64 }},
 }
 
-// program returns the filter that applies the calls' rules on an architecture. Calls that the
-// table lacks are newer ones, or those of another architecture. They fail with ENOSYS, because many
-// programs then use an older call.
+// program returns the filter that applies the calls' rules on an architecture. A call that is not
+// in the table is newer than the table or belongs to another architecture. It fails with ENOSYS,
+// because many programs then use an older call.
 func program(arch architecture, calls []call) filter {
 	var f filter
 	f.load(offsetArch)
@@ -40,8 +40,7 @@ func program(arch architecture, calls []call) filter {
 	return slices.Concat(f, search(decisions(arch, calls)))
 }
 
-// decision is the code that handles a number and all numbers after it, up to the number of the
-// next decision.
+// decision is the code that handles the calls from a number up to the number of the next decision.
 type decision struct {
 	first uint32
 	code  filter
@@ -75,9 +74,9 @@ func decisions(arch architecture, calls []call) []decision {
 	return found
 }
 
-// search returns the code that makes the decision about the loaded number. It halves the decisions,
-// so that no call waits for many comparisons. (The kernel remembers calls that are always allowed,
-// and does not run the filter for them.)
+// search returns the code that finds and makes the decision about the loaded number. It halves the
+// decisions repeatedly, so that no call needs many comparisons. (The kernel remembers calls that
+// are always allowed, and does not run the filter for them.)
 func search(decisions []decision) filter {
 	if len(decisions) == 1 {
 		return decisions[0].code
@@ -94,8 +93,8 @@ func search(decisions []decision) filter {
 	return slices.Concat(f, low, high)
 }
 
-// half returns the index, from 1 on, that divides decisions into two parts of about the
-// same weight.
+// half returns the index that divides decisions into two parts of about the same weight. The index
+// is at least 1.
 func half(decisions []decision) int {
 	total := 0
 	for _, d := range decisions {
@@ -108,8 +107,9 @@ func half(decisions []decision) int {
 	return middle
 }
 
-// weight is larger for a decision that should take fewer comparisons: a refused call may wait, and
-// a call whose arguments are checked takes further instructions.
+// weight returns the weight of a decision in [half]. It is larger for a decision that should take
+// fewer comparisons. Refused calls have a small weight, because they may wait. Calls whose
+// arguments are checked have a larger weight, because they take further instructions.
 func (d decision) weight() int {
 	switch {
 	case d.often:

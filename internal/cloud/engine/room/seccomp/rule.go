@@ -8,9 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rule is the filter's treatment of a call. The call is allowed if all conditions of one of the
-// alternatives hold. Otherwise the filter asks the holder if all conditions of one of asked hold,
-// and else refuses the call with an error.
+// rule is the filter's treatment of a call. Each alternative is a list of conditions, and holds if
+// all its conditions hold. If an alternative in allowed holds, the call is allowed. Otherwise, if
+// an alternative in asked holds, the filter asks the holder. Otherwise the filter refuses the call
+// with an error.
 type rule struct {
 	allowed, asked []all
 	refusal        unix.Errno
@@ -20,14 +21,14 @@ type rule struct {
 // all are conditions that must hold together.
 type all []condition
 
-// condition tests one half of an argument. For an int the kernel uses only the low half, so the
-// other one does not matter.
+// condition tests one half of an argument. If the argument is an int, the kernel uses only the low
+// half, so the high half does not matter.
 type condition struct {
 	half  uint32 // offset of the half
 	mask  uint32 // the bits that matter; 0 means all of them
 	value uint32
 	not   bool // the half must differ from value
-	key   *Key // both halves must be equal to the key; nil means that one half is compared with value
+	key   *Key // both halves must be equal to the key; nil means that only one half is compared, with value
 }
 
 // allow allows a call with any arguments.
@@ -51,13 +52,13 @@ func masked(argument, mask, value uint32) condition {
 	return condition{half: offsetArgs + 8*argument, mask: mask, value: value}
 }
 
-// isNull tests a pointer, both of whose halves count.
+// isNull tests whether a pointer is null. It compares both halves.
 func isNull(argument uint32) all {
 	return all{is(argument, 0), {half: offsetArgs + 8*argument + 4}}
 }
 
-// has holds for the holder's own calls: their last argument, which the kernel ignores, is the
-// key.
+// has returns the conditions that hold for the holder's own calls. The last argument of these
+// calls, which the kernel ignores, is the key.
 func has(key Key) all { return all{{half: offsetArgs + 8*5, key: &key}} }
 
 // asking returns a rule that asks the holder about the calls that r allows, unless the holder
@@ -94,8 +95,8 @@ func (r rule) compile() filter {
 	return f
 }
 
-// compile returns instructions that give the answer if all conditions hold, and otherwise
-// continue behind them.
+// compile returns instructions that end the filter with answer if all conditions hold. Otherwise
+// the filter continues with the instruction after them.
 func (a all) compile(answer uint32) filter {
 	var f filter
 	if len(a) == 0 {
@@ -124,9 +125,9 @@ func (a all) compile(answer uint32) filter {
 }
 
 // difference loads a value that is 0 only if both halves of an argument equal the key. It always
-// compares both: a filter that ended after a wrong first half would take another time than after
-// a right one. An attacker who measured that would find the halves one by one, in 2 × 2³² calls
-// instead of 2⁶⁴.
+// compares both halves, so that a comparison takes the same time after a wrong first half as after
+// a right one. An attacker who measured a difference in time would find the halves one by one, in 2
+// × 2³² calls instead of 2⁶⁴.
 func (f *filter) difference(half uint32, key Key) {
 	f.load(half + 4)
 	f.step(unix.BPF_ALU|unix.BPF_XOR|unix.BPF_K, uint32(key>>32))

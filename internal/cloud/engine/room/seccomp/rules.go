@@ -17,24 +17,25 @@ var (
 	// Only the machine's administrator needs these calls, some of them to query the state of the
 	// machine.
 	administration = refuse(unix.EPERM)
-	// Handles bypass paths, and descriptors of other processes bypass everything.
+	// Handles bypass the checks of paths, and descriptors of other processes bypass all checks.
 	bypassing = refuse(unix.EPERM)
-	// These choose the nodes of the machine's memory. A process could fill a node that others
-	// need, and kernels have been attacked through them. A kernel without nodes returns ENOSYS;
-	// after EPERM libnuma continues, and prints an error for each call.
+	// These calls choose the nodes of the machine's memory. A process could fill a node that others
+	// need. Kernels have also been attacked through these calls. A kernel without nodes returns
+	// ENOSYS, so the filter does too. After EPERM, libnuma would continue and print an error for each
+	// call.
 	placement = refuse(unix.ENOSYS)
-	// The kernel itself makes these calls, for a probe of the machine's administrator, and then
-	// does not run the filter.
+	// The kernel itself makes these calls, for a probe of the machine's administrator. The kernel does
+	// not run the filter for its own calls.
 	ofTheKernel = refuse(unix.EPERM)
 	// Kernels no longer have these calls, or never had them.
 	outdated = refuse(unix.EPERM)
 	// No program needs these calls yet.
 	tooNew = refuse(unix.ENOSYS)
-	// clone3 has its flags in memory, which a filter cannot read.
+	// clone3 takes its flags from memory, and a filter cannot read memory.
 	inMemory = refuse(unix.ENOSYS)
-	// One process could use up all asynchronous requests of the machine.
+	// With these calls, one process could use up all asynchronous requests of the machine.
 	noQueue = refuse(unix.ENOSYS)
-	// These calls need a context, which only the refused io_setup makes.
+	// These calls need a context. Only io_setup makes one, and io_setup is refused.
 	afterSetup = refuse(unix.EPERM)
 )
 
@@ -50,33 +51,33 @@ const (
 	personalityQuery = 0xffffffff // queries the personality, and changes nothing
 )
 
-// Rules of calls whose arguments matter. ptrace is not among them: debuggers need
-// it, and it reaches neither beyond the sandbox's pid namespace nor envd, which
-// is not dumpable.
+// Rules of calls whose arguments matter. ptrace is not among them. Debuggers need ptrace, and it
+// does not reach beyond the sandbox's pid namespace. It does not reach envd either, because envd is
+// not dumpable.
 var (
 	// clone may make processes and threads, but not namespaces.
 	newProcess = allowIf(unix.EPERM, all{masked(0, cloneNamespaces, 0)})
 	// These socket families are confined to the sandbox's own network namespace or useless without
-	// capabilities. vsock, for one, reaches the hypervisor and is refused.
+	// capabilities. Other families are refused. For example, vsock reaches the hypervisor.
 	ordinarySocket = allowIf(unix.EAFNOSUPPORT,
 		all{is(0, unix.AF_UNIX)}, all{is(0, unix.AF_INET)}, all{is(0, unix.AF_INET6)},
 		all{is(0, unix.AF_NETLINK), is(2, unix.NETLINK_ROUTE)})
-	// Only Unix sockets make pairs. For any other family the kernel would first check the family,
-	// and then report that it makes no pairs.
+	// Only Unix sockets support socketpair. For any other family the kernel would first check the
+	// family, and then report that it supports no pairs.
 	ordinaryPair = allowIf(unix.EAFNOSUPPORT, all{is(0, unix.AF_UNIX)})
 	// Other personalities imitate other systems, and are hardly tested. Addresses that are not
-	// randomised harm only the process itself. gdb asks for them, and programs with a thread or
-	// memory sanitizer end if they need them and do not get them.
+	// randomised harm only the process itself. gdb requests such addresses. Programs with a thread or
+	// memory sanitizer end if they need such addresses and do not get them.
 	ordinaryPersonality = allowIf(unix.EPERM,
 		all{is(0, perLinux)}, all{is(0, perLinux32)}, all{is(0, perLinux|uname26)}, all{is(0, perLinux32|uname26)},
 		all{is(0, perLinux|addrNoRandomize)}, all{is(0, personalityQuery)})
-	// A lease or a delegation makes the kernel block a process that opens the file for 45
-	// seconds, unless its holder gives it up. With one on a file of a mount, a sandbox would
-	// block the host's programs.
+	// A lease or a delegation makes the kernel block a process that opens the file. The process is
+	// blocked for 45 seconds, or until the holder of the lease or delegation gives it up. With either
+	// of them on a file of a mount, a sandbox would block the host's programs.
 	noHolding = allowIf(unix.EPERM, all{isNot(1, unix.F_SETLEASE), isNot(1, unix.F_SETDELEG)})
-	// A character device with the number 0 is a whiteout: it hides a name in layers of files,
-	// which the host may make of the directory of a mount. No privilege is needed to make one, or
-	// to leave one in place of a renamed file.
+	// A character device with the number 0 is a whiteout: it hides a name in layers of files. The host
+	// may make such layers of the directory of a mount. A process needs no privilege to make a
+	// whiteout, or to leave one in place of a renamed file.
 	noWhiteoutAt1    = withoutWhiteout(1)
 	noWhiteoutAt2    = withoutWhiteout(2)
 	noWhiteoutBehind = allowIf(unix.EPERM, all{masked(4, unix.RENAME_WHITEOUT, 0)})
@@ -90,14 +91,15 @@ const ioprioProcess = 1
 // socketType masks the type of a socket in an argument that also contains flags.
 const socketType = 0xf
 
-// setIDs are the bits of a mode that run the file with its owner's or group's rights.
+// setIDs are the mode bits of a program that make it run with the rights of its owner or group.
 const setIDs = unix.S_ISUID | unix.S_ISGID
 
 // makesFile are the flags with which open makes a file and uses its mode. O_TMPFILE also contains
 // O_DIRECTORY, which does not matter here.
 const makesFile = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
 
-// withoutSetID allows a call if one of the conditions shows that the call sets none of the setIDs.
+// withoutSetID allows a call if one of the conditions in any holds. Each condition proves that the
+// call sets none of the setIDs.
 func withoutSetID(any ...condition) rule {
 	r := rule{refusal: unix.EPERM}
 	for _, c := range any {
@@ -106,8 +108,8 @@ func withoutSetID(any ...condition) rule {
 	return r
 }
 
-// withoutWhiteout allows a call that makes a node, unless it makes a whiteout. In the arguments the
-// node's number follows the mode.
+// withoutWhiteout allows a call that makes a node, unless the node is a whiteout. mode is the index
+// of the argument with the mode. The next argument is the node's device number.
 func withoutWhiteout(mode uint32) rule {
 	return allowIf(unix.EPERM,
 		all{{half: offsetArgs + 8*mode, mask: unix.S_IFMT, value: unix.S_IFCHR, not: true}}, all{isNot(mode+1, 0)})
@@ -116,51 +118,53 @@ func withoutWhiteout(mode uint32) rule {
 // getFlags is FS_IOC_GETFLAGS, which package unix lacks for some architectures.
 const getFlags = 0x80086601
 
-// Rules of calls in place. The sandbox has no namespaces, and often no id of its own.
+// Rules of calls in place, that is, in a sandbox without namespaces, which often has no id of its
+// own either.
 var (
-	// Before it changes limits and priorities of another process, or attributes of a file, the
-	// kernel checks only the id. So a process may change only its own limits and priorities, and
-	// must give its number as 0. All other numbers are refused, because a filter cannot tell
-	// which processes and threads are the sandbox's.
+	// Before the kernel changes the limits and priorities of another process, or the attributes of a
+	// file, it checks only the id. So a process may change only its own limits and priorities, and
+	// must pass 0 as the number of the process. All other numbers are refused, because a filter cannot
+	// determine which processes and threads belong to the sandbox.
 	ofItself     = allowIf(unix.EPERM, all{is(0, 0)})
 	ownLimits    = allowIf(unix.EPERM, all{is(0, 0)}, isNull(2))
 	ownPriority  = allowIf(unix.EPERM, all{is(0, unix.PRIO_PROCESS), is(1, 0)})
 	ownDiskShare = allowIf(unix.EPERM, all{is(0, ioprioProcess), is(1, 0)})
-	// No sockets, because no network namespace confines them. A stream pair is connected and
-	// stays so; a pair of datagram sockets could send to any other socket by its path.
+	// A single socket is refused, because no network namespace confines it. A pair of stream sockets
+	// is allowed, because it is connected and stays connected. A pair of datagram sockets is refused,
+	// because either socket could send to any other socket by its path.
 	noSocket      = refuse(unix.EAFNOSUPPORT)
 	connectedPair = allowIf(unix.ESOCKTNOSUPPORT,
 		all{is(0, unix.AF_UNIX), masked(1, socketType, unix.SOCK_STREAM)},
 		all{is(0, unix.AF_UNIX), masked(1, socketType, unix.SOCK_SEQPACKET)})
-	// A program with a set-user-ID or set-group-ID bit runs with this user's or group's rights, and
-	// other accounts of the machine could run it outside of every sandbox. So no call may set these
-	// bits, on any file. Calls that open a file set a mode only if they make the file.
+	// A program with a set-user-ID or set-group-ID bit runs with the rights of its owner or group.
+	// Other accounts of the machine could run such a program outside of every sandbox. So no call may
+	// set these bits, on any file. Calls that open a file set a mode only if they make the file.
 	modeAt1      = withoutSetID(masked(1, setIDs, 0))
 	modeAt2      = withoutSetID(masked(2, setIDs, 0))
 	modeOfOpen   = withoutSetID(masked(1, makesFile, 0), masked(2, setIDs, 0))
 	modeOfOpenAt = withoutSetID(masked(2, makesFile, 0), masked(3, setIDs, 0))
-	// These commands need only a file descriptor, however it was opened: they watch others' use of
-	// a file or directory, block others, or set how a file is written.
+	// These commands need only a file descriptor, no matter how it was opened. They watch how other
+	// processes use a file or directory, block other processes, or set how a file is written.
 	noWatching = allowIf(unix.EPERM, all{isNot(1, unix.F_NOTIFY), isNot(1, unix.F_SETLEASE), isNot(1, unix.F_SETDELEG), isNot(1, unix.F_SET_RW_HINT)})
-	// The same holds for attributes of files, and for operations of some file systems. Allowed
-	// are the operations of terminals, pipes and descriptors, which share a type, copying a file,
-	// and reading attributes.
+	// Requests that act on attributes of files, and operations of some file systems, also need only a
+	// file descriptor. So they are refused. Allowed are the operations of terminals, pipes and
+	// descriptors, which share a type, copying a file, and reading attributes.
 	ownIoctl = allowIf(unix.EPERM,
 		all{masked(1, 0xff00, 'T'<<8), isNot(1, unix.TIOCSTI), isNot(1, unix.TIOCLINUX)},
 		all{is(1, unix.FICLONE)}, all{is(1, getFlags)})
-	// Landlock does not check these calls, which could change access control lists of the server's
+	// Landlock does not check these calls. They could change access control lists of the server's
 	// files.
 	noAttributes = refuse(unix.EOPNOTSUPP)
 	// These calls make or open objects that an ipc namespace would separate.
 	noObjects = refuse(unix.EPERM)
 )
 
-// inPlace returns the calls that have other rules if a sandbox has no namespaces.
+// inPlace returns the calls that have different rules if a sandbox has no namespaces.
 //
-// The kernel checks only the id before it changes mode, owner and times of a file, and requires
-// only the right to read before it watches one. So the filter asks the holder about these calls,
-// and the holder makes the changes. For that the holder may make a few calls that are refused to
-// everybody else.
+// Before the kernel changes the mode, owner and times of a file, it checks only the id. Before it
+// watches a file, it requires only the right to read. So the filter asks the holder about these
+// calls, and the holder makes the changes. For this purpose the holder may make a few calls that
+// are refused to all other processes.
 func inPlace(key Key) map[string]rule {
 	return map[string]rule{
 		"chmod":     modeAt1.asking(key),
@@ -227,8 +231,8 @@ func inPlace(key Key) map[string]rule {
 	}
 }
 
-// callsInPlace returns the calls with the rules for a sandbox without namespaces, whose holder has
-// the key.
+// callsInPlace returns the calls with the rules for a sandbox without namespaces. key is the key of
+// its holder.
 func callsInPlace(key Key) []call {
 	rules := inPlace(key)
 	changed := make([]call, len(calls))

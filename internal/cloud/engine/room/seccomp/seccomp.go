@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Apply applies the filter of a sandbox with namespaces of its own to this thread. Everything
-// that the thread executes inherits it. It needs no_new_privs or CAP_SYS_ADMIN. On an
-// architecture without a list of calls it returns an error, and no sandbox starts.
+// Apply applies the filter of a sandbox with namespaces of its own to this thread. Everything that
+// the thread executes inherits it. Apply needs no_new_privs or CAP_SYS_ADMIN. On an architecture
+// without a list of calls Apply returns an error, and no sandbox starts.
 func Apply() error {
 	filter, err := filterFor(runtime.GOARCH, calls)
 	if err != nil {
@@ -24,14 +24,14 @@ func Apply() error {
 	return err
 }
 
-// Key distinguishes calls of the holder from those of all others: see has. It must be random, and
-// known to nobody else.
+// Key distinguishes calls of the holder from calls of all other processes: see has. It must be
+// random and secret.
 type Key uint64
 
 // ApplyInPlace applies the filter of a sandbox without namespaces to all threads of this process,
-// the holder, and returns the descriptor for the filter's questions. Besides the calls that [Apply]
-// refuses, it refuses calls that reach other processes of the same id, and asks about those that
-// change files: see inPlace. It needs no_new_privs.
+// the holder. It returns the descriptor from which the holder reads the filter's questions. The
+// filter refuses the calls that [Apply] refuses, and calls that reach other processes of the same
+// id. It asks about calls that change files: see inPlace. ApplyInPlace needs no_new_privs.
 func ApplyInPlace(key Key) (listener int, err error) {
 	filter, err := filterFor(runtime.GOARCH, callsInPlace(key))
 	if err != nil {
@@ -67,9 +67,9 @@ func (f filter) apply(flags uintptr) (listener int, err error) {
 	return int(fd), nil
 }
 
-// Program returns the filter of a sandbox with namespaces in its memory layout, for a process
-// that applies it to itself. It is empty on an architecture without a list of calls, where no
-// sandbox starts, so that no process uses it.
+// Program returns the filter of a sandbox with namespaces in its memory layout, for a process that
+// applies the filter to itself. Program returns an empty filter on an architecture without a list
+// of calls. No process uses an empty filter, because no sandbox starts there.
 func Program() []byte {
 	filter, err := filterFor(runtime.GOARCH, calls)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
-// IDBase is the first host id of the range for sandboxes of a root server: above the ids that
-// distributions, systemd-nspawn and container engines hand out, and below those that some programs
-// take for negative numbers.
+// IDBase is the first host id of the range for sandboxes of a root server. The range is above the
+// ids that distributions, systemd-nspawn and container engines assign. It is below the ids that
+// some programs interpret as negative numbers.
 const (
 	IDBase     = 0x70000000
 	IDCount    = 1 << 28
@@ -20,16 +20,16 @@ const (
 	SlotsCount = IDCount / SlotSize
 )
 
-// Namespaces are the namespaces that the room and each sandbox have of their own.
+// Namespaces are the flags of the namespaces that the room and each sandbox create for themselves.
 const Namespaces = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC |
 	syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// FirstID returns the first id of a slot, in the room's numbering: root of the sandbox and owner of
-// its user namespace.
+// FirstID returns the first id of a slot, in the room's numbering. It is the id of the sandbox's
+// root and of the owner of its user namespace.
 func FirstID(slot uint32) int { return int(slot) * SlotSize }
 
-// MapIDs maps ids into the user namespace of a new process, starting at 0: count ids from base on
-// if ranged, else only root, which is uid and gid outside.
+// MapIDs maps ids into the user namespace of a new process, starting at 0. If ranged is true, it
+// maps count ids from base on. Otherwise it maps only root, to uid and gid outside.
 func MapIDs(attr *syscall.SysProcAttr, ranged bool, base, count, uid, gid int) {
 	if !ranged {
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Placement is the cgroup placement of a new process: the process starts in the
-// groups of the thread that starts it. Only hierarchies that accept single threads
-// are part of it. If the process begins a user namespace, the thread's user makes
-// that namespace, and the thread's limits bound what is counted in it.
+// Placement is the cgroup placement of a new process. The process starts in the groups of the
+// thread that starts it. A Placement contains only hierarchies that accept single threads. If the
+// process begins a user namespace, the thread's user makes that namespace, and the thread's limits
+// apply to everything that the kernel counts in the namespace.
 type Placement struct {
 	Groups    []*os.File // groups that the process joins before its start
 	Home      []*os.File // the thread's own groups, to which it returns
 	Owner     int        // the user who makes the user namespace; 0 means this process's user
-	Processes uint64     // how many processes the owner may have in namespaces made here; 0 means no limit
+	Processes uint64     // the number of processes that the owner may have in namespaces made here; 0 means no limit
 }
 
 // start starts a command. It must be called on a locked thread. If the error
@@ -40,11 +40,12 @@ func (b Placement) start(cmd *exec.Cmd) error {
 	return err
 }
 
-// ErrAway means that this process must exit, because one of its threads could not be restored.
+// ErrAway means that this process must exit, because the state of one of its threads could not be
+// restored.
 var ErrAway = errors.New("a thread stays what it became to start a process")
 
-// clone starts the command as the owner and under the limit on processes. The kernel records both
-// when it makes the user namespace.
+// clone starts the command as the owner and under the limit on processes. The kernel records the
+// owner and the limit when it makes the user namespace.
 func (b Placement) clone(cmd *exec.Cmd) error {
 	if b.Processes > 0 {
 		restore, err := lendProcesses(b.Processes)
@@ -59,9 +60,9 @@ func (b Placement) clone(cmd *exec.Cmd) error {
 	return asUser(b.Owner, cmd.Start)
 }
 
-// lendProcesses lowers the limit on processes until restore is called. The limit
-// applies to the whole process, so its threads count as well. They must not be held
-// to a limit that sandboxes reach, so the time is kept short.
+// lendProcesses lowers the limit on processes until restore is called. The limit applies to the
+// whole process, so its other threads are limited as well. These threads must not be subject to a
+// limit that sandboxes reach, so the time is kept short.
 func lendProcesses(limit uint64) (restore func(), err error) {
 	var own unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &own); err != nil {
@@ -75,9 +76,9 @@ func lendProcesses(limit uint64) (restore func(), err error) {
 	return func() { _ = unix.Setrlimit(unix.RLIMIT_NPROC, &own) }, nil
 }
 
-// asUser calls f while this thread alone has id as its effective user id, and keeps
-// all its capabilities. It must be called on a locked thread of root. The kernel
-// resets two settings of a thread that changes its user; they are set again.
+// asUser calls f while this thread, and no other, has id as its effective user id. The thread keeps
+// all its capabilities. asUser must be called on a locked thread of root. The kernel resets two
+// settings of a thread that changes its user. asUser restores them.
 func asUser(id int, f func() error) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData
@@ -120,7 +121,8 @@ func parentDeathSignal() (signal int32, err error) {
 	return signal, nil
 }
 
-// setEffectiveUser changes only this thread; Go's own calls change all threads.
+// setEffectiveUser changes the effective user of this thread only. Go's own calls change all
+// threads.
 func setEffectiveUser(id int) error {
 	const same = ^uintptr(0)
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, uintptr(id), same); errno != 0 {

@@ -15,10 +15,10 @@ import (
 // Process is a re-executed child of this process.
 type Process struct {
 	Cmd  *exec.Cmd
-	Done chan struct{} // closed when it has ended and was reaped
+	Done chan struct{} // closed when the process has ended and was reaped
 }
 
-// Kill ends the process and returns when it was reaped.
+// Kill kills the process and returns after the process was reaped.
 func (p *Process) Kill() {
 	_ = p.Cmd.Process.Kill() // fails only if it has ended
 	<-p.Done

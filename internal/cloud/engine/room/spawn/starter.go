@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// starter is a thread that starts children. The parent-death signal follows the thread, not the
-// process, so the thread lives until all its children have ended. All children share one thread, so
-// that more of them need no more threads.
+// starter is a thread that starts children. The kernel sends the parent-death signal when the
+// starting thread ends, not when the process ends. So the thread lives until all its children have
+// ended. All children share one thread, so that more children need no more threads.
 type starter struct {
 	work  chan func()
 	users int  // number of children and of starts in progress; guarded by starting
 	away  bool // the thread could not be restored; guarded by starting
 }
 
-// starting has the starter of the next child, if there is one.
+// starting contains the starter of the next child, if there is one.
 var starting struct {
 	sync.Mutex
 	next *starter

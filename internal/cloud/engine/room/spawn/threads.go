@@ -7,30 +7,32 @@ import (
 	"sync"
 )
 
-// How many processors a supervisor uses, and how many threads it has in addition: for slow calls
-// into the kernel, and for Go's own.
+// KeeperProcessors and RoomProcessors are the numbers of processors that supervisors use.
+// spareThreads is the number of additional threads of a supervisor, for slow calls into the kernel
+// and for Go's runtime.
 const (
 	KeeperProcessors = 2 // for the keeper, and for the guard
 	RoomProcessors   = 4
 	spareThreads     = 4
 )
 
-// Supervise makes all threads that this process will need. Sandboxes may later take every process
-// and thread that the machine allows, and a process that cannot make a thread then ends.
+// Supervise makes all threads that this process will need. Sandboxes may later use up all processes
+// and threads that the machine allows. A process that then needs another thread and cannot make it
+// would end.
 func Supervise(processors int) {
 	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), processors))
 	ReserveThreads(processors + spareThreads)
 }
 
-// ThreadsOf returns how many threads a supervisor has, including Go's own.
+// ThreadsOf returns the number of threads of a supervisor, including Go's own.
 func ThreadsOf(processors int) int { return processors + spareThreads + ownThreads }
 
-// ownThreads is the number of further threads: the one that starts children, and Go's.
+// ownThreads is the number of further threads: the thread that starts children, and Go's own.
 const ownThreads = 5
 
 // ReserveThreads makes n threads, which then wait for work. Go ends a process that needs another
-// thread and cannot have it, and ends no idle thread: after this, n goroutines and calls into the
-// kernel may run at once although no more threads can be made.
+// thread and cannot make it. Go never ends idle threads. So after ReserveThreads, n goroutines and
+// calls into the kernel may run at once even if no more threads can be made.
 func ReserveThreads(n int) {
 	var all, ended sync.WaitGroup
 	all.Add(n)

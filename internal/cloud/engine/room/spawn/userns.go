@@ -10,9 +10,8 @@ import (
 	"syscall"
 )
 
-// UserNamespace makes a user namespace with these ids. A namespace can only be made
-// together with a process; that process is stopped by its tracer before its first
-// instruction, and killed.
+// UserNamespace makes a user namespace with these ids. A namespace can only be made together with a
+// process. UserNamespace traces that process, stops it before its first instruction, and kills it.
 func UserNamespace(binary *os.File, users, groups []syscall.SysProcIDMap) (_ *os.File, err error) {
 	runtime.LockOSThread() // the tracer is a single thread
 	defer runtime.UnlockOSThread()

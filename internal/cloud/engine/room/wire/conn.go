@@ -19,12 +19,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 )
 
-// Conn is one end of a control socket, the control connection. Several
-// goroutines may send, but only one may receive.
+// Conn is one end of a control socket, also called the control connection. Several goroutines may
+// send, but only one may receive.
 type Conn struct {
 	conn *net.UnixConn
 	buf  []byte
-	mu   sync.Mutex // held by one send at a time, so that a deadline applies to one send
+	mu   sync.Mutex // locked by one send at a time, so that a deadline applies to one send
 }
 
 // NewConn takes over f, a connected SOCK_SEQPACKET socket.
@@ -54,15 +54,27 @@ func Pair(limit int) (*Conn, *os.File, error) {
 // sendTimeout bounds a send to a peer that does not read.
 const sendTimeout = 5 * time.Second
 
-// Send sends m together with files. The caller must still close its own files.
-func (c *Conn) Send(m Message, files ...*os.File) error {
-	return c.SendWithin(sendTimeout, m, files...)
+// Send sends m.
+func (c *Conn) Send(m Message) error { return c.SendFiles(m, nil) }
+
+// SendFiles sends m together with files, which it does not close.
+func (c *Conn) SendFiles(m Message, files *Files) error {
+	return c.SendWithin(sendTimeout, m, files)
 }
 
-// SendWithin is like Send, with another bound on the time.
-func (c *Conn) SendWithin(d time.Duration, m Message, files ...*os.File) error {
+// SendWithin is like SendFiles, with another bound on the time.
+func (c *Conn) SendWithin(d time.Duration, m Message, files *Files) error {
 	if len(m.Error) > MaxErrorText {
 		m.Error = m.Error[:MaxErrorText]
+	}
+	var rights []byte
+	if files.Len() > 0 {
+		m.Files = files.names
+		fds := make([]int, files.Len())
+		for i, f := range files.files {
+			fds[i] = int(f.Fd())
+		}
+		rights = unix.UnixRights(fds...)
 	}
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -70,14 +82,6 @@ func (c *Conn) SendWithin(d time.Duration, m Message, files ...*os.File) error {
 	}
 	if len(data) > MaxMessage {
 		return fmt.Errorf("message of %d bytes is over %d", len(data), MaxMessage)
-	}
-	var rights []byte
-	if len(files) > 0 {
-		fds := make([]int, len(files))
-		for i, f := range files {
-			fds[i] = int(f.Fd())
-		}
-		rights = unix.UnixRights(fds...)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,12 +93,12 @@ func (c *Conn) SendWithin(d time.Duration, m Message, files ...*os.File) error {
 	return err
 }
 
-// Receive reads one message. If files is 0 no descriptor can arrive: the kernel
-// closes those that the peer attached.
-func (c *Conn) Receive(files int) (Message, []*os.File, error) {
+// Receive reads one message with at most limit files, which the caller takes or closes. If limit is
+// 0 no descriptor can arrive: the kernel closes those that the peer attached.
+func (c *Conn) Receive(limit int) (Message, *Files, error) {
 	var oob []byte
-	if files > 0 {
-		oob = make([]byte, unix.CmsgSpace(4*files))
+	if limit > 0 {
+		oob = make([]byte, unix.CmsgSpace(4*limit))
 	}
 	n, oobn, flags, _, err := c.conn.ReadMsgUnix(c.buf, oob)
 	if err != nil {
@@ -104,23 +108,27 @@ func (c *Conn) Receive(files int) (Message, []*os.File, error) {
 	if err == nil && flags&unix.MSG_TRUNC != 0 {
 		err = fmt.Errorf("message is over %d bytes", len(c.buf))
 	}
-	if err == nil && files > 0 && flags&unix.MSG_CTRUNC != 0 {
+	if err == nil && limit > 0 && flags&unix.MSG_CTRUNC != 0 {
 		err = errors.New("descriptors were lost: too many open files")
 	}
 	var m Message
 	if err == nil {
 		err = json.Unmarshal(c.buf[:n], &m)
 	}
+	if err == nil && len(m.Files) != len(got) {
+		err = fmt.Errorf("%d descriptors came with the names of %d", len(got), len(m.Files))
+	}
 	if err != nil {
 		CloseAll(got)
 		return Message{}, nil, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
-	return m, got, nil
+	return m, &Files{names: m.Files, files: got}, nil
 }
 
-// Expect receives until a message of kind want arrives; a failed message becomes its error.
-func (c *Conn) Expect(want Kind, files int) (Message, []*os.File, error) {
-	m, got, err := c.Receive(files)
+// Expect receives a message, which must be of kind want. If a message of kind [KindFailed] arrives
+// instead, Expect returns its error.
+func (c *Conn) Expect(want Kind, limit int) (Message, *Files, error) {
+	m, got, err := c.Receive(limit)
 	switch {
 	case err != nil:
 		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
@@ -134,13 +142,13 @@ func (c *Conn) Expect(want Kind, files int) (Message, []*os.File, error) {
 		err = fmt.Errorf("envd speaks version %d of the protocol, not %d: name the right binary with local.WithBinary(path)", m.Protocol, hello.Version)
 	}
 	if err != nil {
-		CloseAll(got)
+		got.Close()
 		return Message{}, nil, err
 	}
 	return m, got, nil
 }
 
-// ErrPeerEnded means that the process at the other end is gone.
+// ErrPeerEnded means that the process at the other end has ended.
 var ErrPeerEnded = errors.New("the process ended")
 
 func parseRights(oob []byte) ([]*os.File, error) {
@@ -164,16 +172,17 @@ func parseRights(oob []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-// End tells the other end that nothing more will be sent. It fails only if the other end is gone.
+// End informs the other end that no more messages will be sent. It fails only if the process at the
+// other end has ended.
 func (c *Conn) End() { _ = c.conn.CloseWrite() }
 
-// Close closes the connection; nothing can be done about an error.
+// Close closes the connection. It ignores an error, because nothing can be done about it.
 func (c *Conn) Close() { _ = c.conn.Close() }
 
-// CloseFD closes a descriptor to which nothing was written.
+// CloseFD closes a descriptor to which nothing was written, so that an error does not matter.
 func CloseFD(fd int) { _ = unix.Close(fd) }
 
-// CloseAll closes files to which nothing was written.
+// CloseAll closes files to which nothing was written, so that errors do not matter.
 func CloseAll(files []*os.File) {
 	for _, f := range files {
 		f.Close()

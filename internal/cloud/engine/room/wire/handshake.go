@@ -18,15 +18,15 @@ import (
 )
 
 // HandshakeTimeout bounds the wait for the hello of a re-executed binary. A program without package
-// hello never sends it; one with it may be on a busy machine.
+// hello never sends it. A program with that package may send it late, because the machine is busy.
 const HandshakeTimeout = 10 * time.Second
 
 // Handshake waits for the hello of the child and assigns it its role.
-func (c *Conn) Handshake(ctx context.Context, r Role, spec any, files ...*os.File) error {
+func (c *Conn) Handshake(ctx context.Context, r Role, spec any, files *Files) error {
 	if err := c.AwaitHello(ctx); err != nil {
 		return err
 	}
-	return c.Assign(ctx, r, spec, files...)
+	return c.Assign(ctx, r, spec, files)
 }
 
 // AwaitHello waits until the child has started.
@@ -36,9 +36,9 @@ func (c *Conn) AwaitHello(ctx context.Context) error {
 	return link.CauseOf(ctx, err)
 }
 
-// Assign assigns its role to a child that said hello.
-func (c *Conn) Assign(ctx context.Context, r Role, spec any, files ...*os.File) error {
-	return link.CauseOf(ctx, c.Send(Message{Kind: KindRole, Protocol: hello.Version, Role: r, Spec: Encode(spec)}, files...))
+// Assign assigns a role to a child that has sent its hello.
+func (c *Conn) Assign(ctx context.Context, r Role, spec any, files *Files) error {
+	return link.CauseOf(ctx, c.SendFiles(Message{Kind: KindRole, Protocol: hello.Version, Role: r, Spec: Encode(spec)}, files))
 }
 
 // AwaitReady waits until the child reports that it is ready.
@@ -76,8 +76,8 @@ func (c *Conn) Deadline(ctx context.Context, d time.Duration) func() {
 	}
 }
 
-// Keep makes fd a descriptor of the socket, too, so that no other file gets this number: an os.File
-// with the number that was never closed would close it at some later time.
+// Keep makes fd another descriptor of the socket, so that no other file gets this number. Otherwise
+// an os.File that had the number and was never closed would later close the new file.
 func (c *Conn) Keep(fd int) error { return c.duplicate(fd, unix.O_CLOEXEC) }
 
 // Export makes fd the socket's descriptor for the program that is executed next.

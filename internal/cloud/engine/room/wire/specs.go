@@ -14,8 +14,8 @@ import (
 type RoomSpec struct {
 	Ranged  bool `json:"ranged"`
 	InPlace bool `json:"inPlace,omitempty"` // sandboxes have no namespaces
-	// Counters and Limits are for the sandboxes of this room: for all together, or for each if it
-	// has a range of ids.
+	// Counters and Limits apply to the sandboxes of this room. They apply to each sandbox if it has a
+	// range of ids, and otherwise to all sandboxes together.
 	Counters  counter.Maxima `json:"counters,omitempty"`
 	Limits    []Rlimit       `json:"limits,omitempty"`
 	Processes uint64         `json:"processes,omitempty"` // limit on the processes of all sandboxes together
@@ -25,43 +25,42 @@ type RoomSpec struct {
 type InitSpec struct {
 	Ranged  bool              `json:"ranged"`
 	Path    string            `json:"path"`             // PATH of login shells
-	Trees   []string          `json:"trees"`            // host directories to show
-	Mounted []bool            `json:"mounted"`          // reports for each of Trees, in order, whether it comes with a mount
-	Devices bool              `json:"devices"`          // a mount with the sandbox's own devices follows those of Trees
-	Private bool              `json:"private"`          // the last file lists the files of Trees to hide
+	Trees   []string          `json:"trees"`            // host directories that exist in the sandbox
+	Mounted []bool            `json:"mounted"`          // reports for each of Trees, in order, whether its mount is passed
+	Devices bool              `json:"devices"`          // a mount with the sandbox's own devices is passed
+	Private bool              `json:"private"`          // a list of the files of Trees to hide is passed
 	Links   map[string]string `json:"links"`            // symbolic links at the root, as on the host
 	Disk    int64             `json:"disk"`             // size of the disk in bytes
 	Root    *place.Root       `json:"root,omitempty"`   // root directory of a sandbox without namespaces
-	Memory  int64             `json:"memory,omitempty"` // bytes that /proc/meminfo shows; 0: the machine's
+	Memory  int64             `json:"memory,omitempty"` // total memory in /proc/meminfo, in bytes; 0: the machine's
 	Limits  []Rlimit          `json:"limits"`
 	// Processors are the processors of the sandbox; none means all of the machine's.
 	Processors []int `json:"processors,omitempty"`
 	// Counters are the maxima of the sandbox's own user namespace.
 	Counters counter.Maxima `json:"counters,omitempty"`
-	// Saved is the layout of the saved files to begin with. They are the last file of all. Empty
-	// means none.
+	// Saved is the layout of the saved files to begin with, which are passed. Empty means none.
 	Saved      string     `json:"saved,omitempty"`
-	EgressPath EgressPath `json:"egressPath,omitempty"` // the way out of the network namespace
+	EgressPath EgressPath `json:"egressPath,omitempty"` // whether to make the egress path out of the network namespace
 	Volumes    []Volume   `json:"volumes,omitempty"`
 	// Authority is the PEM certificate of an authority for programs to trust.
 	Authority []byte `json:"authority,omitempty"`
-	// Mounter starts a mounter, which can replace the file system later. Its control socket is the
-	// last file of all.
+	// Mounter starts a mounter, which can replace the file system later. Its control socket is
+	// passed.
 	Mounter bool `json:"mounter,omitempty"`
-	// Late makes the mounter enter the root, for itself and the first process, after the second
-	// stage has been executed. The mounter does nothing else: it does not replace the file system.
-	// Mounter is set, too.
+	// Late makes the mounter enter the root, for itself and for the first process, after the second
+	// stage has been executed. A mounter with Late does nothing else, and so does not replace the file
+	// system. If Late is set, Mounter is set too.
 	Late bool `json:"late,omitempty"`
-	// Layers are the layers below the sandbox, lowest first. Their mounts follow those of Trees.
+	// Layers are the layers below the sandbox, lowest first.
 	Layers []Layer `json:"layers,omitempty"`
-	// Image means that the root is a container image, whose layers are in Layers, without
-	// anything of the host.
+	// Image means that the root is a container image and contains nothing of the host. Layers contains
+	// the layers of the image.
 	Image bool `json:"image,omitempty"`
-	// GVisor makes the second stage run gVisor, and keep its capabilities for that. The built
-	// root is the root of gVisor's sandbox, and not of any process here.
+	// GVisor makes the second stage run gVisor. The second stage keeps its capabilities for this
+	// purpose. The built root is the root of gVisor's sandbox, and not of any process here.
 	GVisor bool `json:"gvisor,omitempty"`
 	// Program is the path of the program that gVisor's sandbox sees. Empty means that its mount is
-	// the last file of all.
+	// passed.
 	Program string `json:"program,omitempty"`
 }
 
@@ -72,8 +71,8 @@ type EnterSpec struct {
 
 // Layer is a directory of files that sandboxes share.
 type Layer struct {
-	// Dir contains a directory for each of Trees, called 0, 1 and so on. Empty means that a mount
-	// of the layer was passed.
+	// Dir contains a directory for each of Trees, called 0, 1 and so on. Empty means that a mount of
+	// the layer was passed instead.
 	Dir   string   `json:"dir,omitempty"`
 	Trees []string `json:"trees"` // paths in the sandbox; "" is the root
 }
@@ -81,19 +80,19 @@ type Layer struct {
 // LayerAttributes are the attributes of the mount of a layer.
 const LayerAttributes = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
-// VolumeAttributes are the attributes of the mount of a volume: files that one sandbox makes there
-// grant no rights in another.
+// VolumeAttributes are the attributes of the mount of a volume. With them, files that one sandbox
+// makes in the volume grant no rights in another sandbox.
 const VolumeAttributes = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
 // Volume is a directory of the host in a sandbox.
 type Volume struct {
 	// Dir is the path of the volume on the host. Empty means that a descriptor of its mount was
-	// passed, after the descriptors of the layers.
+	// passed.
 	Dir  string `json:"dir,omitempty"`
 	Path string `json:"path"` // path of the volume in the sandbox
-	// ReadOnly and Opened are for a directory that is not a volume. ReadOnly forbids all changes
-	// in it. Opened means that a descriptor of it was passed, and that Dir must still be the path
-	// of the same directory.
+	// ReadOnly and Opened are for a directory that is not a volume. ReadOnly forbids all changes in
+	// the directory. Opened means that a descriptor of the directory was passed, and that Dir must
+	// still be the path of that directory.
 	ReadOnly bool `json:"readOnly,omitempty"`
 	Opened   bool `json:"opened,omitempty"`
 }
@@ -112,13 +111,13 @@ type Rlimit [2]uint64
 // DNSPort is the port of name servers.
 const DNSPort = 53
 
-// EgressPath tells the first stage whether to make the egress path.
+// EgressPath instructs the first stage to make the egress path, or not to make it.
 type EgressPath string
 
 const (
-	EgressNone  EgressPath = ""      // there is no egress path; only the proxy leads outside
+	EgressNone  EgressPath = ""      // there is no egress path; only envd's proxy leads outside
 	EgressTry   EgressPath = "try"   // build the path, use it once, and report an error
-	EgressBuild EgressPath = "build" // the path works on this machine: build it, or fail
+	EgressBuild EgressPath = "build" // the path is known to work on this machine: build it, or fail
 )
 
 // EnvdSpec configures the second stage, in addition to envd's configuration.
@@ -127,31 +126,28 @@ type EnvdSpec struct {
 	Ranged   bool        `json:"ranged"`
 	Egress   bool        `json:"egress"`
 	Root     *place.Root `json:"root,omitempty"` // root directory of a sandbox without namespaces
-	// GVisor makes envd a process of gVisor, whose program is the last file. Network means that
-	// its traffic to any address reaches the egress path.
+	// GVisor makes envd a process of gVisor, whose program is passed. Network means that its traffic
+	// to any address reaches the egress path.
 	GVisor  bool `json:"gvisor,omitempty"`
 	Network bool `json:"network,omitempty"`
-	// Restored means that gVisor's sandbox continues from saved memory. The directory of the memory
-	// is the file before gVisor's program.
+	// Restored means that gVisor's sandbox continues from saved memory, whose directory is passed.
 	Restored bool `json:"restored,omitempty"`
 }
 
-// MeminfoSpec describes the /proc/meminfo of a sandbox for the room. Its files are the text, the
-// sandbox's /proc, and the memory.stat of its control group, if there is one.
+// MeminfoSpec describes the /proc/meminfo of a sandbox for the room. The files passed with it are
+// the text, the sandbox's /proc, and the memory.stat of the sandbox's control group, if there is
+// one.
 type MeminfoSpec struct {
-	Total int64 `json:"total"` // bytes that the text shows
+	Total int64 `json:"total"` // total memory in the text, in bytes
 }
 
-// MeminfoFiles is the number of the files of a MeminfoSpec that the first stage of a sandbox makes.
-const MeminfoFiles = 2
-
-// ZygoteSpec gives the zygote the file system and isolation of a sandbox.
+// ZygoteSpec configures the zygote with the file system and isolation of a sandbox.
 type ZygoteSpec struct {
 	InitSpec
 	Config guest.Config `json:"config"`
 }
 
-// KernelOrder gives a forked process the same isolation and limits as envd.
+// KernelOrder configures a forked process with the isolation and limits of envd.
 type KernelOrder struct {
 	Ranged bool     `json:"ranged"`
 	Owner  int      `json:"owner"` // the owner of the sandbox's user namespace, in the room's numbering
@@ -163,8 +159,8 @@ type KernelOrder struct {
 	Filter     string `json:"filter"` // the seccomp program in hexadecimal
 }
 
-// SaveSpec configures the process that saves files. It gets the file system of the sandbox, or its
-// root directory, and the file or pipe to write to.
+// SaveSpec configures the process that saves files. The process gets the file system of the
+// sandbox, or the sandbox's root directory, and the file or pipe to write to.
 type SaveSpec struct {
 	Layout  string   `json:"layout"`
 	Trees   []string `json:"trees,omitempty"`
@@ -176,26 +172,28 @@ type SaveSpec struct {
 // LayersSpec configures the process that makes layers: a directory and a task.
 type LayersSpec struct {
 	Ranged bool `json:"ranged"`
-	// Dir is the path of the directory. Empty means that a mount of it is the first file.
+	// Dir is the path of the directory. Empty means that a mount of it is passed.
 	Dir string `json:"dir,omitempty"`
-	// Layout is the layout of the saved files to unpack, which are the last file.
+	// Layout is the layout of the saved files to unpack, which are passed.
 	Layout string `json:"layout,omitempty"`
 	// Merge lists merges of trees.
 	Merge []MergeSpec `json:"merge,omitempty"`
-	// Tar configures the unpacking of a layer of a container image, a tar that is the last file.
+	// Tar configures the unpacking of a layer of a container image, a tar that is passed.
 	Tar *TarSpec `json:"tar,omitempty"`
 }
 
-// TarSpec configures the unpacking of a layer of a container image. Paths are below the directory.
+// TarSpec configures the unpacking of a layer of a container image. Paths are relative to
+// the directory of the [LayersSpec].
 type TarSpec struct {
 	Below []string `json:"below,omitempty"` // directories of the layers below, highest first
 	To    string   `json:"to"`              // directory to make for the layer
 	IDs   int      `json:"ids"`
 }
 
-// MergeSpec configures the merge of one tree. Paths are below the directory.
+// MergeSpec configures the merge of one tree. Paths are relative to the directory of the
+// [LayersSpec].
 type MergeSpec struct {
 	From  []string `json:"from"`            // directories to merge, highest first
 	To    string   `json:"to"`              // directory to make for the merged tree
-	Below bool     `json:"below,omitempty"` // other layers lie below all of From
+	Below bool     `json:"below,omitempty"` // there are other layers below all of From
 }

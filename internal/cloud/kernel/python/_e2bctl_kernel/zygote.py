@@ -61,8 +61,10 @@ class Order:
     """Describes a kernel to fork. Everything is computed in advance, so that no work is left
     for later."""
 
-    def __init__(self, spec, files):
-        self.socket, self.sandbox, *self.groups = files
+    def __init__(self, message, files):
+        spec, named = message["spec"], dict(zip(message["files"], files))
+        self.socket, self.sandbox = named.pop("kernel"), named.pop("pidfd")
+        self.groups = list(named.values())  # and a pipe, to which it writes like to them
         self.ranged, self.owner = spec["ranged"], spec["owner"]
         self.cpus, self.processors = spec["cpus"], spec["processors"]
         self.limits = [tuple(limit) for limit in spec["limits"]]
@@ -190,7 +192,7 @@ def _rehearse(engine):
     bytecode in this process. The pages that change here need not change again in each
     kernel."""
     spec = {"ranged": True, "owner": 0, "cpus": 1, "processors": [0], "limits": [[resource.RLIMIT_CORE, 1]], "keep": 1, "filter": "00" * 1024}
-    Order(json.loads(json.dumps({"kind": "kernel", "spec": spec}))["spec"], (SOCKET, SANDBOX))
+    Order(json.loads(json.dumps({"kind": "kernel", "spec": spec, "files": ["kernel", "pidfd"]})), (SOCKET, SANDBOX))
     _differ()
     _forget(dict(os.environ))
     engine.attach()
@@ -262,7 +264,7 @@ def _take(control, zygote, taken):
     data, files, _, _ = socket.recv_fds(control, MAX_ORDER, MAX_FILES)
     if not data:
         os._exit(0)
-    order = Order(json.loads(data)["spec"], files)
+    order = Order(json.loads(data), files)
     _call(_prctl, PR_SET_PDEATHSIG, 0, 0, 0, 0)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.write(taken, b"1")
