@@ -49,8 +49,8 @@ type Record struct {
 	Metadata  map[string]string // for the same people
 	StartedAt time.Time
 	EndAt     time.Time
-	// Linger is how long after EndAt the engine ends the sandbox if no server did so before, in whole
-	// seconds.
+	// Linger is the time from EndAt until the engine ends the sandbox if no server did so before, in
+	// whole seconds.
 	Linger time.Duration
 	// Sealed has the rest, which only servers with the same secret can read. It includes tokens and
 	// variables.

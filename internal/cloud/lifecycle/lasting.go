@@ -22,7 +22,7 @@ type Lasting interface {
 	Leave() error
 }
 
-// lingering is how long the engine lets a sandbox with AutoPause run after the end of its lifetime,
+// lingering is the time after its lifetime for which the engine lets a sandbox with AutoPause run,
 // because only a server can pause it.
 const lingering = 24 * time.Hour
 

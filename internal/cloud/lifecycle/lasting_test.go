@@ -139,8 +139,11 @@ func TestLasting(t *testing.T) {
 		defer end(t, r)
 		got, err := r.Get(sb.ID)
 		must.Do(t, err)
-		if got.AccessToken != sb.AccessToken || got.AccessToken == "" || !got.EndAt.Equal(sb.EndAt) || !got.StartedAt.Equal(sb.StartedAt) || got.Envs["V"] != "secret" || got.Metadata["a"] != "b" {
+		if got.AccessToken != sb.AccessToken || got.AccessToken == "" || got.Envs["V"] != "secret" || got.Metadata["a"] != "b" {
 			t.Errorf("got %+v, want %+v", got, sb)
+		}
+		if !got.EndAt.Equal(sb.EndAt) || !got.StartedAt.Equal(sb.StartedAt) {
+			t.Errorf("it lives from %v to %v, want %v to %v", got.StartedAt, got.EndAt, sb.StartedAt, sb.EndAt)
 		}
 		again, err := r.CreateOnce(t.Context(), "key", q)
 		if err != nil || again.ID != sb.ID {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// leaseTime is how long a sandbox without a record outlives a server that dies, at most.
+// leaseTime bounds the time for which a sandbox without a record outlives a server that dies.
 const leaseTime = 10 * time.Minute
 
 // renewLeases moves the time of shutdown of all sandboxes without a record on, until the engine ends.
