@@ -25,6 +25,8 @@ var (
 		"others":        pinned.Python("python-others", pinned.Folder(pins, "python/others")),
 		"openai-agents": pinned.Python("python-openai-agents", pinned.Folder(pins, "python/openai-agents")),
 	}
+	// NewestPython has the newest SDK for Python, for the tests of other modules.
+	NewestPython = pythonSets["newest"]
 	// Node is the Node that the newest JavaScript needs, which is newer than Debian's.
 	Node = pinned.NPM("node", pinned.Folder(pins, "js/node"))
 	// MCP has the inspector and the conformance tests of the Model Context Protocol, for the tests of e2bctl mcp.

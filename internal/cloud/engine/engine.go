@@ -6,7 +6,8 @@
 // in a room.
 // link has the code that they share for connections and the freeze, and tunnel carries
 // the connections of a container over one stream. guest describes a sandbox
-// for both the server and the sandbox itself. For tests, enginetest decides whether those
+// for both the server and the sandbox itself. kubelink has the options of kubernetes, which is a
+// module of its own, and the link to it. For tests, enginetest decides whether those
 // of an engine run, refusetest makes the kernel refuse calls, and kubetest
 // gives them a Kubernetes cluster.
 package engine
