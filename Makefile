@@ -55,6 +55,11 @@ build: ## build the command to .tmp/bin/e2bctl
 	@mkdir -p $(BIN)
 	go build -o $(BIN)/e2bctl ./cli/e2bctl
 
+.PHONY: kubernetes
+kubernetes: build ## and .tmp/bin/e2bctl-kubernetes, which has the engine of pods, and the program for the image of pods
+	CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags='-s -w' -o $(BIN)/program/.e2bctl ./$(CARRIED)/contained
+	cd $(KUBERNETES) && go build -o $(CURDIR)/$(BIN)/e2bctl-kubernetes ./e2bctl-kubernetes
+
 .PHONY: release
 release: ## build e2bctl for Linux, macOS and Windows to .tmp/release, each with the program that containers run
 	@mkdir -p $(RELEASE); trap 'rm -f $(CARRIED)/linux_*.gz' EXIT; \

@@ -80,6 +80,10 @@ func run(ctx context.Context, ios *cmdutil.IOStreams, args []string) int {
 	args = translate(args)
 	f := cmdutil.NewFactory(ios, describe)
 	root := newCmdRoot(f, args)
+	if err := checkHandedOver(); err != nil {
+		f.ReadOutputFlag(args)
+		return report(ctx, f, root, err)
+	}
 	addCompletion(root, args)
 	if len(args) > 0 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd) {
 		addLiveCompletion(f, root)
@@ -91,6 +95,13 @@ func run(ctx context.Context, ios *cmdutil.IOStreams, args []string) int {
 			return err
 		}
 		started = true
+		if needsOther(cmd) {
+			err := handOver(cmd.Context(), ios, args)
+			if name := cmd.Name(); name == "run" || name == "connect" { // they return the status of a remote command
+				err = cmdutil.OwnFailure(err)
+			}
+			return err
+		}
 		if isTraced(cmd) {
 			cmd.SetContext(f.Trace(cmd.Context(), cmd.CommandPath()))
 		}

@@ -35,19 +35,19 @@ var imports = map[string]string{
 		" internal/pyshim internal/runhost",
 	"sandbox/agent/agentmcp": "sandbox/agent state internal/clip",
 	"sandbox/chart":          "api internal/boundjson internal/jupyter",
-	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine internal/cloud/engine/docker internal/cloud/mounts internal/cloud/network internal/cloud/pyenv" +
+	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine internal/cloud/engine/docker internal/cloud/engine/kubelink internal/cloud/mounts internal/cloud/network internal/cloud/pyenv" +
 		" internal/cloud/gvisorenv internal/cloud/requestlog internal/cloud/secrets internal/cloud/wasmenv",
 	"sandbox/otel":        "sandbox sandbox/agent",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
 	"sandbox/template":    "api internal/clip internal/lazyregexp internal/shell",
 
-	"cli": "api cli/internal/cmd/apikey cli/internal/cmd/code cli/internal/cmd/doctor cli/internal/cmd/files cli/internal/cmd/local cli/internal/cmd/mcp cli/internal/cmd/network cli/internal/cmd/proc cli/internal/cmd/sandbox" +
+	"cli": "internal/cloud/engine/kubelink api cli/internal/cmd/apikey cli/internal/cmd/code cli/internal/cmd/doctor cli/internal/cmd/files cli/internal/cmd/local cli/internal/cmd/mcp cli/internal/cmd/network cli/internal/cmd/proc cli/internal/cmd/sandbox" +
 		" cli/internal/cmd/secret cli/internal/cmd/serve cli/internal/cmd/snapshot cli/internal/cmd/template cli/internal/cmd/version cli/internal/cmd/volume cli/internal/cmdutil cli/internal/localcloud sandbox",
 	"cli/e2bctl":                "cli",
 	"cli/manual":                "cli",
 	"cli/internal/cmd/apikey":   "api cli/internal/cmdutil",
 	"cli/internal/cmd/code":     "cli/internal/cmdutil cli/internal/transfer sandbox internal/privatedir internal/shell",
-	"cli/internal/cmd/doctor":   "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/hostprogram internal/cloud/volumes",
+	"cli/internal/cmd/doctor":   "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/engine/kubelink internal/cloud/hostprogram internal/cloud/volumes",
 	"cli/internal/cmd/files":    "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/local":    "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/hostprogram internal/cloud/localtls internal/shell",
 	"cli/internal/cmd/mcp":      "api cli/internal/cmd/version cli/internal/cmdutil cli/internal/mcpserver cli/internal/transfer sandbox internal/cloud/connlimit internal/cloud/hostprogram internal/privatedir",
@@ -61,7 +61,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/version":  "cli/internal/cmdutil",
 	"cli/internal/cmd/volume":   "api cli/internal/cmdutil cli/internal/transfer sandbox",
 	"cli/internal/ci":           "",
-	"cli/internal/cmdutil":      "api cli/internal/ci cli/internal/localcloud cli/internal/tracing sandbox sandbox/local internal/protocol",
+	"cli/internal/cmdutil":      "api cli/internal/ci cli/internal/localcloud cli/internal/tracing sandbox sandbox/local internal/cloud/engine/kubelink internal/protocol",
 	"cli/internal/localcloud":   "api sandbox internal/cloud/store internal/cloud/volumes internal/privatedir",
 	"cli/internal/mcpserver":    "cli/internal/cmdutil sandbox sandbox/agent sandbox/agent/agentmcp internal/clip internal/cloud/connlimit internal/lazyregexp internal/protocol",
 	"cli/internal/mirror":       "cli/internal/transfer sandbox internal/archive",
@@ -133,7 +133,7 @@ var imports = map[string]string{
 	"internal/testrun":                          "internal/cloud/engine/room/orphan",
 
 	"internal/cloud": "internal/cloud/builds internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
-		" internal/cloud/engine/docker internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/engine/room/cgroup internal/cloud/engine/wasm internal/cloud/envdclient internal/cloud/headers internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/mounts internal/cloud/network" +
+		" internal/cloud/engine/docker internal/cloud/engine/guest internal/cloud/engine/kubelink internal/cloud/engine/room internal/cloud/engine/room/cgroup internal/cloud/engine/wasm internal/cloud/envdclient internal/cloud/headers internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/mounts internal/cloud/network" +
 		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/secrets internal/cloud/store internal/cloud/telemetry internal/cloud/templates" +
 		" internal/cloud/engine/gvisor internal/cloud/gvisorenv internal/cloud/localtls internal/cloud/volumes internal/cloud/wasmenv internal/privatedir" +
 		" internal/protocol",
@@ -149,6 +149,7 @@ var imports = map[string]string{
 	"internal/cloud/engine/docker/dockertest": "internal/cloud/engine/enginetest internal/must internal/patience",
 	"internal/cloud/engine/enginetest":        "",
 	"internal/cloud/engine/guest":             "",
+	"internal/cloud/engine/kubelink":          "internal/cloud/engine",
 	"internal/cloud/engine/kubetest": "internal/clip internal/cloud/child internal/cloud/engine/docker/dockertest internal/cloud/engine/guest internal/cloud/engine/link internal/cloud/engine/room/cgroup" +
 		" internal/cloud/hostprogram internal/cloud/linuxprogram internal/cloud/setupdir internal/must internal/patience internal/pinned internal/privatedir",
 	"internal/cloud/engine/guest/login": "internal/shell",

@@ -20,6 +20,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/kubelink"
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
@@ -55,6 +56,7 @@ type Options struct {
 	Dir          string            // private directory for instance directories; "": a directory of this user
 	Engine       engine.Name       // engine for templates that name none; "": engine.Room, or engine.Docker where there are no rooms
 	Docker       docker.Options    // options of engine.Docker, except Binary and Logger, which are those below
+	Kubernetes   kubelink.Options  // options of engine.Kubernetes
 	Runsc        string            // runsc of engine.GVisor; "": the one that package gvisorenv installed
 	Isolation    engine.Isolation  // isolation level of the room; "": the best that this machine supports
 	Binary       string            // program to execute for the cloud's processes; "": this program

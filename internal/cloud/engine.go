@@ -15,6 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/kubelink"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
@@ -28,6 +29,10 @@ func openDocker(ctx context.Context, c *Cloud, _ string) (engine.Engine, error) 
 	sum := sha256.Sum256(append([]byte("images"), c.store.Seed()...))
 	o.Store, o.Passes = hex.EncodeToString(sum[:10]), !c.store.Durable()
 	return docker.Open(ctx, o)
+}
+
+func openPods(ctx context.Context, c *Cloud, _ string) (engine.Engine, error) {
+	return kubelink.Open(ctx, c.options.Kubernetes, c.logger("engine"))
 }
 
 // engines are the engines of a cloud. The cloud's own engine is opened at the start. The others
@@ -168,6 +173,8 @@ func (c *Cloud) buildTarget(ctx context.Context, name engine.Name) (builds.Targe
 	switch {
 	case report.Engine == engine.Wasm:
 		t.Refusal = guest.NoProcesses
+	case report.Engine == engine.Kubernetes:
+		t.Refusal = report.Promises[engine.SharedLayers]
 	case !ofRoom(report):
 		t.Machine = string(report.Engine)
 		t.OneUser = fmt.Sprintf("not supported by the %s engine: the containers of its built-in templates have one user, that of their image: begin with an image", report.Engine)

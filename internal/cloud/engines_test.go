@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -263,5 +264,42 @@ func TestEngineReport(t *testing.T) {
 	}
 	if _, err := c.EngineReport("moon"); err == nil {
 		t.Error("an engine that nobody knows: got no error")
+	}
+}
+
+// TestEngineWithoutRules checks that a cloud refuses network rules and questions about hosts for an
+// engine whose sandboxes have a network of their own, and does not send programs to a proxy.
+func TestEngineWithoutRules(t *testing.T) {
+	t.Parallel()
+	const why = "its network is not ours"
+	pods := newTwoEngines().room
+	pods.name, pods.lacks = engine.Kubernetes, engine.Promises{engine.NetworkRules: why}
+	o := Options{Engine: engine.Kubernetes, Python: &pyenv.Env{Level: pyenv.Absent}, Dir: t.TempDir()}
+	open := map[engine.Name]opener{engine.Kubernetes: opens(pods)}
+	asking := o
+	asking.Ask = func(context.Context, string, string, int) bool { return true }
+	if _, err := start(t.Context(), asking, open); err == nil || !strings.Contains(err.Error(), why) {
+		t.Errorf("a cloud with questions: got %v", err)
+	}
+	pods.ended = make(chan struct{})
+	c, err := start(t.Context(), o, open)
+	must.Do(t, err)
+	defer c.Close()
+	for body, want := range map[string]int{
+		`{"templateID": "base"}`:                                                                     http.StatusCreated,
+		`{"templateID": "base", "allow_internet_access": false}`:                                     http.StatusCreated,
+		`{"templateID": "base", "network": {"denyOut": ["192.0.2.0/24"]}}`:                           http.StatusBadRequest,
+		`{"templateID": "base", "network": {"denyOut": ["0.0.0.0/0"], "allowOut": ["example.com"]}}`: http.StatusBadRequest,
+		`{"templateID": "base", "network": {"egressProxy": {"address": "203.0.113.9:1080"}}}`:        http.StatusBadRequest,
+	} {
+		status, answer := do(t, c, http.MethodPost, "/sandboxes", body)
+		if status != want || want == http.StatusBadRequest && !strings.Contains(answer, "not supported by the kubernetes engine: network rules (allowOut, denyOut, dnsServers, egressProxy, ask): "+why) {
+			t.Errorf("%s: got status %d, %s", body, status, answer)
+		}
+	}
+	for id, box := range pods.boxes {
+		if config := box.options.Config; config.Proxy || config.CloudPort != 0 {
+			t.Errorf("the programs of %s are sent to a proxy that is not there: %+v", id, config)
+		}
 	}
 }

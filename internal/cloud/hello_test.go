@@ -36,7 +36,7 @@ func TestHelloFirst(t *testing.T) {
 	if err := server.AwaitHello(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := server.Assign(t.Context(), "nothing", struct{}{}); err != nil {
+	if err := server.Assign(t.Context(), "nothing", struct{}{}, nil); err != nil {
 		t.Error(err)
 	}
 	if _, _, err := server.Expect(wire.KindReady, 0); err == nil || !strings.Contains(err.Error(), `role "nothing"`) {

@@ -259,8 +259,10 @@ func (c *Cloud) config(spec lifecycle.Spec, by engine.Report) guest.Config {
 		SandboxID: spec.ID, TemplateID: spec.Template.ID, User: spec.Template.User, Workdir: spec.Template.Workdir, AccessToken: spec.AccessToken,
 		Envs:        maps.Clone(spec.Envs),
 		MemoryBytes: uint64(c.options.Limits.MemoryBytes), CPUs: int(math.Ceil(c.options.Limits.CPUs)),
-		Proxy: c.needsProxy(spec.Egress, by), Offline: spec.Egress.DenyAll(),
-		Authority: spec.Headers, CloudPort: c.relayPort(),
+		Offline: spec.Egress.DenyAll(), Authority: spec.Headers,
+	}
+	if by.Promises[engine.NetworkRules] == "" { // connections of programs come to the cloud
+		config.Proxy, config.CloudPort = c.needsProxy(spec.Egress, by), c.relayPort()
 	}
 	image := spec.Template.Image
 	if image != nil {

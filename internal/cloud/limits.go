@@ -28,10 +28,10 @@ func connections() (int, error) {
 }
 
 // limitsOf returns the limits of each sandbox. If the sandboxes run on this machine, their limits
-// do not exceed the limits of the container in which this process runs. Sandboxes in containers of
-// Docker are exempt, because they do not run inside that container.
+// do not exceed the limits of the container in which this process runs. Containers of Docker and
+// pods are exempt, because they do not run inside that container.
 func limitsOf(ctx context.Context, o Options) (engine.Limits, error) {
-	if o.Engine == engine.Docker {
+	if o.Engine == engine.Docker || o.Engine == engine.Kubernetes {
 		return o.Limits.WithDefaults(), nil
 	}
 	bounds, err := machineBounds()

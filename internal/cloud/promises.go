@@ -29,6 +29,8 @@ func partOf(f engine.Feature) string {
 		return "the files of the template or sandbox"
 	case engine.Volumes:
 		return "volumeMounts"
+	case engine.NetworkRules:
+		return "network rules (allowOut, denyOut, dnsServers, egressProxy, ask)"
 	case engine.HeaderRules:
 		return "network.rules"
 	case engine.Mounts:
@@ -52,6 +54,7 @@ func checkSpec(by engine.Report, spec lifecycle.Spec, mounted bool) error {
 		{spec.Template.Image != nil, engine.Images, partOf(engine.Images)},
 		{len(spec.Layers) > 0 || spec.Files != "", engine.SavedFiles, partOf(engine.SavedFiles)},
 		{len(spec.Volumes) > 0, engine.Volumes, partOf(engine.Volumes)},
+		{spec.Egress.Partial(), engine.NetworkRules, partOf(engine.NetworkRules)},
 		{spec.Headers, engine.HeaderRules, partOf(engine.HeaderRules)},
 		{len(spec.Mounts) > 0, engine.Mounts, partOf(engine.Mounts)},
 		{mounted, engine.Mounts, "mounts of every sandbox (local.WithMount)"},

@@ -31,10 +31,11 @@ const imagePath = room.DefaultPath
 
 // openers maps each engine that this system supports to the function that opens it.
 var openers = map[engine.Name]opener{
-	engine.Room:   openRoom,
-	engine.Docker: openDocker,
-	engine.Wasm:   openWasm,
-	engine.GVisor: openGVisor,
+	engine.Room:       openRoom,
+	engine.Docker:     openDocker,
+	engine.Wasm:       openWasm,
+	engine.GVisor:     openGVisor,
+	engine.Kubernetes: openPods,
 }
 
 // roomEngine is the engine that isolates sandboxes with namespaces.
@@ -119,7 +120,7 @@ func (c *Cloud) programs() []string {
 // first room uses the cloud's directory. Each other room uses a new directory.
 func (c *Cloud) startRoom(ctx context.Context, name engine.Name, dir string, o room.Options) (_ *room.Room, err error) {
 	first := c.options.Engine
-	if first == engine.Docker { // containers need no directory
+	if first == engine.Docker || first == engine.Kubernetes { // they need no directory
 		first = engine.Room
 	}
 	o.Dir = dir

@@ -20,10 +20,11 @@ const imagePath = ""
 // openers maps each engine to the function that opens it. This system supports no rooms, because
 // they need Linux.
 var openers = map[engine.Name]opener{
-	engine.Room:   openNone,
-	engine.Docker: openDocker,
-	engine.Wasm:   openNone,
-	engine.GVisor: openNone,
+	engine.Room:       openNone,
+	engine.Docker:     openDocker,
+	engine.Wasm:       openNone,
+	engine.GVisor:     openNone,
+	engine.Kubernetes: openPods,
 }
 
 func openNone(context.Context, *Cloud, string) (engine.Engine, error) {

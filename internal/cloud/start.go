@@ -149,6 +149,11 @@ func (s *starting) openEngine(ctx context.Context) error {
 		return err
 	}
 	s.then(s.engines.close)
+	if s.options.Ask != nil {
+		if err := own.Report().Promises.Check(engine.NetworkRules); err != nil {
+			return fmt.Errorf("questions about hosts (--ask, local.WithAsk): %w", err)
+		}
+	}
 	return s.avoidHidden(ctx, own.Report().Hidden)
 }
 

@@ -25,6 +25,8 @@ var (
 		"others":        pinned.Python("python-others", pinned.Folder(pins, "python/others")),
 		"openai-agents": pinned.Python("python-openai-agents", pinned.Folder(pins, "python/openai-agents")),
 	}
+	// NewestPython has the newest SDK for Python, for the tests of other modules.
+	NewestPython = pythonSets["newest"]
 	// Node is the Node.js that the newest JavaScript SDK needs. It is newer than Debian's Node.js.
 	Node = pinned.NPM("node", pinned.Folder(pins, "js/node"))
 	// MCP contains the inspector and the conformance tests of the Model Context Protocol, for the

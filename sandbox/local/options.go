@@ -8,6 +8,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/kubelink"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -65,6 +66,7 @@ type settings struct {
 	docker       DockerParams
 	wasm         WasmParams
 	runsc        string
+	kubernetes   kubelink.Options
 	isolation    Isolation
 	binary       string
 	address      string

@@ -41,6 +41,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		Docker:       s.docker.options(),
 		PyodideDist:  s.wasm.PyodideDist,
 		Runsc:        s.runsc,
+		Kubernetes:   s.kubernetes,
 		Isolation:    engine.Isolation(s.isolation),
 		Binary:       s.binary,
 		MaxSandboxes: s.maxSandboxes,

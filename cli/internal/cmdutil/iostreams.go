@@ -23,6 +23,9 @@ type IOStreams struct {
 	// errors may contain text from sandboxes.
 	RawErr io.Writer
 
+	// OfProcess means that the streams are those of this process.
+	OfProcess bool
+
 	// ErrIsFile means that standard error is a file.
 	ErrIsFile bool
 
@@ -55,6 +58,7 @@ func NewIOStreams(in io.Reader, out, err io.Writer) *IOStreams {
 // SystemStreams returns the streams of this process.
 func SystemStreams() *IOStreams {
 	ios := &IOStreams{
+		OfProcess:     true,
 		In:            os.Stdin,
 		Err:           messages(os.Stderr),
 		RawErr:        os.Stderr,

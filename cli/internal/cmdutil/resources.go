@@ -15,7 +15,7 @@ import (
 // engine. A cloud has the same limits for all its sandboxes, so the flags are for commands that
 // start a cloud. On other services, the template determines the resources.
 type ResourceFlags struct {
-	engine       Engine
+	engine       OwnEngine
 	isolation    Isolation
 	memory, disk Size
 	cpus         Processors
@@ -43,12 +43,11 @@ func (r *ResourceFlags) Add(cmd *cobra.Command) {
 	add(&r.cpus, "cpus", "processors that a local sandbox may keep busy (default 2,\nnever more than this machine has)")
 	add(&atLeast[Size]{&r.disk, 1 << 20}, "disk", "files of a local sandbox (default half of its memory,\nat most 10GiB)")
 	add(&atLeast[Count]{&r.pids, 16}, "pids", "processes and threads of a local sandbox (default 1024)")
-	flags.Var(&r.engine, "engine", "what runs local sandboxes: room, docker, wasm or gvisor\n(default "+string(local.DefaultEngine)+")")
+	AddEngineFlag(cmd, &r.engine)
 	add(&r.isolation, "isolation", "isolate sandboxes of room this strongly or start none:\nfull, restricted, or none for trusted code (default the\nstrongest of full and restricted that this machine has)")
 	add(&r.runsc, "runsc", "run gVisor by the program at `PATH` (default the one of local setup)")
 	add(&r.dist, "pyodide-dist", "full Pyodide distribution in `DIR`, from which local\nsandboxes of wasm install numpy, pandas and more")
 	r.engineFlag = flags.Lookup("engine")
-	complete(cmd, "engine", engines())
 	complete(cmd, "isolation", isolations)
 }
 
@@ -74,7 +73,7 @@ func (r *ResourceFlags) first() *pflag.Flag {
 }
 
 // Engine returns the engine; "" if the flag is not set.
-func (r *ResourceFlags) Engine() string { return string(r.engine) }
+func (r *ResourceFlags) Engine() string { return r.engine.String() }
 
 // Isolation returns the isolation; "" if the flag is not set.
 func (r *ResourceFlags) Isolation() string { return string(r.isolation) }
@@ -102,7 +101,7 @@ func (r *ResourceFlags) flags() *pflag.FlagSet {
 // Options returns the options that start a local cloud with the settings of the flags.
 func (r *ResourceFlags) Options() []local.Option {
 	options := []local.Option{
-		local.WithResources(r.Limits()), local.WithEngine(local.Engine(r.engine)), local.WithIsolation(local.Isolation(r.isolation)),
+		local.WithResources(r.Limits()), local.WithEngine(local.Engine(r.engine.Engine)), local.WithIsolation(local.Isolation(r.isolation)),
 		local.WithRunsc(string(r.runsc)), local.WithWasm(local.WasmParams{PyodideDist: string(r.dist)}),
 	}
 	if r.mounts != nil {

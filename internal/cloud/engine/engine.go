@@ -7,7 +7,8 @@
 // The engines share the code in link for connections and the freeze. tunnel forwards the
 // connections of a container over one stream. guest describes a sandbox for both the server and the
 // sandbox itself. Three packages are for tests: enginetest decides whether the tests of an engine
-// run, refusetest makes the kernel refuse calls, and kubetest provides a Kubernetes cluster.
+// run, refusetest makes the kernel refuse calls, and kubetest provides a Kubernetes cluster. kubelink
+// has the options of kubernetes, which is a module of its own, and the link to it.
 package engine
 
 import (

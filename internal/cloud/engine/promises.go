@@ -31,6 +31,7 @@ const (
 	TwoUsers  Feature = "root and user are two ids"
 	// Without AllEgress, only programs that use the proxy reach the network.
 	AllEgress    Feature = "every program reaches the network through the rules"
+	NetworkRules Feature = "network rules"
 	MemoryLimit  Feature = "memory limit"
 	CPULimit     Feature = "processor limit"
 	ProcessLimit Feature = "process limit"
@@ -47,7 +48,7 @@ const (
 
 // Features lists all features, in display order.
 var Features = []Feature{
-	Commands, Terminals, Ports, TwoUsers, AllEgress, MemoryLimit, CPULimit, ProcessLimit, DiskLimit,
+	Commands, Terminals, Ports, TwoUsers, AllEgress, NetworkRules, MemoryLimit, CPULimit, ProcessLimit, DiskLimit,
 	Pauses, SavedFiles, SavedMemory, SharedLayers, Volumes, HeaderRules, Mounts, Images,
 }
 

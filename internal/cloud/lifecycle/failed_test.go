@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
@@ -127,6 +128,22 @@ func TestMergeFails(t *testing.T) {
 	kill(t, v, id)
 	wantLayers(t, v, 0)
 	v.end(t)
+}
+
+// TestSetEgressRefused checks that an engine without network rules refuses new ones, and that the
+// record of the sandbox keeps the old ones.
+func TestSetEgressRefused(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.fakes.Lacks = map[engine.Feature]string{engine.NetworkRules: "its network is not ours"}
+	id := s.create(t)
+	err := s.SetEgress(id, lifecycle.Network{DenyOut: []string{"10.0.0.0/8"}}, nil)
+	if refused, is := errors.AsType[*lifecycle.RefusedError](err); !is || refused.Reason != "its network is not ours" {
+		t.Errorf("got %v", err)
+	}
+	if n := s.get(t, id).Network; n != nil {
+		t.Errorf("the record has the refused rules: %+v", n)
+	}
 }
 
 // TestSetEgressKeepsTheRest checks that an update replaces all rules for outgoing connections and

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/ordered"
@@ -279,6 +280,9 @@ func (r *Registry) SetEgress(id string, asked Network, rules *network.Rules) err
 
 func (r *Registry) setEgress(id string, asked Network, rules *network.Rules) error {
 	return r.handle(context.Background(), id, onNetwork, func(rec *record) (*transition, error) {
+		if err := rec.instance.Check(engine.NetworkRules); err != nil {
+			return nil, err
+		}
 		if len(asked.Headers) > 0 && !rec.Headers {
 			return nil, &RefusedError{Reason: "rules need a certificate authority that programs in the sandbox trust from their start, and this one was made without rules: create a sandbox with network.rules"}
 		}

@@ -200,6 +200,15 @@ func (r *Rules) restrict() bool { return r != nil && len(r.deny) > 0 }
 // DenyAll reports whether only explicitly allowed hosts can be reached.
 func (r *Rules) DenyAll() bool { return r != nil && slices.Contains(r.deny, everything[0]) }
 
+// Partial reports whether the rules are more than all or nothing: they make a difference between
+// hosts, or say how connections are made.
+func (r *Rules) Partial() bool {
+	if r == nil || r.closed() {
+		return false
+	}
+	return len(r.allow)+len(r.names)+len(r.deny) > 0 || r.asks || r.proxy != nil
+}
+
 // closed reports whether no host can be reached.
 func (r *Rules) closed() bool {
 	return r.DenyAll() && !r.asks && len(r.allow) == 0 && len(r.names) == 0

@@ -18,12 +18,17 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// doctorLimit bounds one check.
-const doctorLimit = 20 * time.Second
+// doctorLimit bounds one check, and clusterLimit one of a cluster, which may have to fetch images.
+const (
+	doctorLimit  = 20 * time.Second
+	clusterLimit = 3 * time.Minute
+)
 
 type doctorOptions struct {
-	Factory *cmdutil.Factory
-	Local   bool
+	Factory    *cmdutil.Factory
+	Local      bool
+	Engine     cmdutil.OwnEngine
+	Kubernetes cmdutil.KubernetesFlags
 }
 
 // NewCmdDoctor returns e2bctl doctor.
@@ -34,16 +39,27 @@ func NewCmdDoctor(f *cmdutil.Factory) *cobra.Command {
 		Short: "Check the service, the key and the isolation on this machine",
 		Long: `Check the key, its service, and the abilities of the local cloud on this machine:
 how sandboxes are isolated, which limits are enforced, which engines there are, which
-features their sandboxes have, and which Python they run.
+features their sandboxes have, and which Python they run. With --engine the sandboxes
+of that engine are tried.
+
+With --engine kubernetes a cluster is checked: its version, the namespace, agent-sandbox, the
+rights of the user, and the runtime classes. One sandbox is then made there, and removed.
+
 The status is 1 if a check failed; a warning is not a failure, nor is an engine that is
 absent from this machine.`,
 		Example: `  e2bctl doctor
-  e2bctl doctor --local -o json`,
+  e2bctl doctor --local -o json
+  e2bctl doctor --local --engine kubernetes --context kind --program-image IMAGE`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := opts.Kubernetes.Check(cmd, opts.Engine.String()); err != nil {
+				return err
+			}
 			return doctorRun(cmd.Context(), opts)
 		},
 	}
+	cmdutil.AddEngineFlag(cmd, &opts.Engine)
+	opts.Kubernetes.Add(cmd)
 	cmd.Flags().BoolVar(&opts.Local, "local", cmdutil.LocalByDefault(), "check only what the local cloud needs (E2BCTL_LOCAL=1)")
 	return cmd
 }
@@ -72,7 +88,7 @@ func doctorRun(ctx context.Context, opts *doctorOptions) error {
 	if !opts.Local {
 		checks = append(checks, checkService(ctx, f)...)
 	}
-	checks = append(checks, checkLocal(ctx, f)...)
+	checks = append(checks, opts.checkLocal(ctx)...)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -142,19 +158,29 @@ func checkService(ctx context.Context, f *cmdutil.Factory) []check {
 
 // checkLocal starts a local cloud and reports its properties. It does not rely on settings: it
 // tests the features of the machine by trying them.
-func checkLocal(ctx context.Context, f *cmdutil.Factory) (checks []check) {
-	ctx, cancel := context.WithTimeout(ctx, doctorLimit)
+func (o *doctorOptions) checkLocal(ctx context.Context) (checks []check) {
+	limit := doctorLimit
+	if o.Engine.Kubernetes() {
+		limit = clusterLimit
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	note := ""
-	if runtime.GOOS == "linux" {
+	switch {
+	case o.Engine.Kubernetes():
+		var ok bool
+		if checks, ok = o.checkCluster(ctx); !ok {
+			return checks
+		}
+	case runtime.GOOS == "linux":
 		python := checkPython(ctx)
 		note, checks = python.Hint, append(checks, python)
-	} else {
+	default:
 		checks = append(checks, check{Name: "system", Status: checkWarning, Detail: "the local cloud is built for " + runtime.GOOS + " and not tested there; its only engine there is " + string(local.DefaultEngine)})
 	}
 	checks = append(checks, checkState(ctx))
 	started := time.Now()
-	cloud, err := local.Start(ctx, local.WithLogger(f.Logger()))
+	cloud, err := local.Start(ctx, local.WithLogger(o.Factory.Logger()), local.WithEngine(local.Engine(o.Engine.Engine)), o.Kubernetes.LocalOption())
 	if err != nil {
 		return append(checks, check{Name: "isolation", Status: checkFailed, Detail: cmdutil.Message(err)})
 	}
@@ -230,7 +256,9 @@ type limits struct{ memory, cpus, processes, disk string }
 func checkSandbox(ctx context.Context, cloud *local.Cloud) (c check, l limits) {
 	c = check{Name: "kernel", Status: checkOK}
 	started := time.Now()
+	var ending time.Time
 	err := sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
+		defer func() { ending = time.Now() }()
 		execution, err := sb.RunCode(ctx, "6 * 7", nil)
 		if err == nil && execution.Text() != "42" {
 			err = fmt.Errorf("6 * 7 returned %q, want 42", execution.Text())
@@ -240,6 +268,8 @@ func checkSandbox(ctx context.Context, cloud *local.Cloud) (c check, l limits) {
 	}, cloud.Option(), sandbox.WithEnvFile(""))
 	if err != nil {
 		c.Status, c.Detail = checkFailed, cmdutil.Message(err)
+	} else {
+		c.Detail += fmt.Sprintf(", ended in %v", time.Since(ending).Round(time.Millisecond))
 	}
 	return c, l
 }

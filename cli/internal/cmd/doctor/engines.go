@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
@@ -12,7 +13,11 @@ import (
 // and those that they do not.
 func checkEngines(cloud *local.Cloud, own local.Report) []check {
 	var checks []check
-	for _, engine := range local.Engines() {
+	engines := local.Engines()
+	if !slices.Contains(engines, own.Engine) { // kubernetes, which only one program has
+		engines = append(engines, own.Engine)
+	}
+	for _, engine := range engines {
 		report, err := own, error(nil)
 		if engine != own.Engine {
 			report, err = cloud.EngineReport(engine)

@@ -35,6 +35,7 @@ type upOptions struct {
 	Log        string // the path of the log file that is stderr of this process; "" means that only -v logs to stderr
 	Idle       cmdutil.Duration
 	Resources  cmdutil.ResourceFlags
+	Kubernetes cmdutil.KubernetesFlags
 	Images     imageFlags
 	VolumeSize cmdutil.Size
 	Mounts     allowedMounts
@@ -55,7 +56,7 @@ func (o *upOptions) flags() []string {
 	if o.Warm != local.DefaultWarm {
 		flags = append(flags, "--warm", strconv.Itoa(int(o.Warm)))
 	}
-	return slices.Concat(flags, o.Together.arguments(), o.Images.arguments())
+	return slices.Concat(flags, o.Kubernetes.Arguments(), o.Together.arguments(), o.Images.arguments())
 }
 
 const upHelp = `Run an E2B-compatible cloud on this machine until it is interrupted, and print
@@ -71,7 +72,8 @@ are paused, unless it is killed. e2bctl local prune removes what is kept. With
 --engine names the engine of sandboxes whose template names none: room, the default
 on Linux, docker, the only one on macOS and Windows, wasm or gvisor. --memory, --cpus, --disk
 and --pids limit each of its sandboxes; e2bctl doctor says whether this machine can
-enforce them. --isolation full starts no cloud where
+enforce them. With kubernetes sandboxes are pods of a cluster: see e2bctl serve --help.
+--isolation full starts no cloud where
 sandboxes would be isolated less than fully. With --volume-size each new volume is a file system of that size, which
 takes root, loop devices and mkfs.ext4. Directories of this machine come into a sandbox
 only below one of --allow-mount, and only if the sandbox is created with them
@@ -125,6 +127,9 @@ func newCmdUp(f *cmdutil.Factory) *cobra.Command {
 			if err := opts.Images.absolute(); err != nil {
 				return err
 			}
+			if err := cmdutil.AbsoluteKubeconfig(); err != nil {
+				return err
+			}
 			if opts.Background {
 				return upBackground(cmd.Context(), opts)
 			}
@@ -148,7 +153,7 @@ func (o *upOptions) check(cmd *cobra.Command) error {
 	case o.Ask && !hasTerminal:
 		return cmdutil.Usagef(cmd, "--ask asks on the terminal, but there is none: create sandboxes with --allow-out and --deny-out instead")
 	}
-	return nil
+	return o.Kubernetes.Check(cmd, o.Resources.Engine())
 }
 
 // addFlags adds the flags of e2bctl local up.
@@ -164,6 +169,7 @@ func (opts *upOptions) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&opts.Log, "log", "", "write what happens to stderr, which is `FILE`")
 	_ = flags.MarkHidden("log") // the process in the background gets this flag
 	opts.Resources.Add(cmd)
+	opts.Kubernetes.Add(cmd)
 	opts.Together.add(cmd)
 	opts.Images.add(cmd)
 	flags.Var(&opts.Mounts, "allow-mount", "let clients show sandboxes this directory of the machine and all\nbelow it, read-only or with :rw changeable, repeatable")
@@ -205,7 +211,7 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 	if opts.Ask {
 		asking = append(asking, local.WithAsk(newAsker(f.IO, opts.State).ask))
 	}
-	cloud, err := local.Start(ctx, append(slices.Concat(opts.Resources.Options(), opts.Images.options(), opts.Mounts.options(), opts.Together.options(), asking), local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
+	cloud, err := local.Start(ctx, append(slices.Concat(opts.Resources.Options(), opts.Images.options(), opts.Mounts.options(), opts.Together.options(), asking), opts.Kubernetes.LocalOption(), local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
 		local.WithStateDir(opts.State), local.WithLogger(opts.logger()), local.WithMaxVolumeBytes(int64(opts.VolumeSize)), local.WithWarm(int(opts.Warm)))...)
 	if err != nil {
 		return withPortFlag(localcloud.Conflict(err), opts.Port)

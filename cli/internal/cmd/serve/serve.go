@@ -30,6 +30,7 @@ type options struct {
 	Warm         uint8
 	VolumeSize   cmdutil.Size
 	Resources    cmdutil.ResourceFlags
+	Kubernetes   cmdutil.KubernetesFlags
 	Service      cloud.Service
 }
 
@@ -59,6 +60,11 @@ The server answers requests for localhost, addresses, --domain, the names below 
 
 --metrics-address serves /readyz and /metrics, in the text format of Prometheus, without
 keys and without ids of sandboxes, on an address of its own.
+
+With --engine kubernetes sandboxes are pods of a cluster, which has agent-sandbox of the
+version 0.5. The cluster and its user are those of kubectl: the current context, or the service
+account if this program runs in a pod. The program e2bctl-kubernetes has this engine;
+e2bctl starts it in its own place, from beside its own file or from PATH.
 
 The log is JSON on stderr. On SIGTERM the server ends as e2bctl local down ends a local
 cloud: sandboxes that pause when their time is over (autoPause) are paused, all others end.
@@ -103,6 +109,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	flags.Var(&o.VolumeSize, "volume-size", "what each new volume can hold, as root (default no bound)")
 	flags.Uint8Var(&o.Warm, "warm", local.DefaultWarm, "keep `N` sandboxes ready for the next creates; 0: none")
 	o.Resources.Add(cmd)
+	o.Kubernetes.Add(cmd)
 }
 
 // check refuses flags that contradict each other.
@@ -119,7 +126,7 @@ func (o *options) check(cmd *cobra.Command) error {
 	if err := o.Service.Check(engine.Isolation(o.Resources.Isolation())); err != nil {
 		return cmdutil.Usagef(cmd, "%w", err)
 	}
-	return nil
+	return o.Kubernetes.Check(cmd, o.Resources.Engine())
 }
 
 // logger returns the logger of the server.
@@ -160,7 +167,7 @@ func serveRun(ctx context.Context, opts *options) (err error) {
 	c, err := cloud.Start(ctx, cloud.Options{
 		Address: opts.Address, Domain: opts.Domain, State: state, Service: &opts.Service, Logger: logger,
 		Engine: engine.Name(resources.Engine()), Isolation: engine.Isolation(resources.Isolation()), Limits: engine.Limits(resources.Limits()),
-		Runsc: resources.Runsc(), PyodideDist: resources.PyodideDist(), Warm: int(opts.Warm), MaxSandboxes: int(opts.MaxSandboxes), VolumeSize: int64(opts.VolumeSize),
+		Kubernetes: opts.Kubernetes.Options(), Runsc: resources.Runsc(), PyodideDist: resources.PyodideDist(), Warm: int(opts.Warm), MaxSandboxes: int(opts.MaxSandboxes), VolumeSize: int64(opts.VolumeSize),
 	})
 	if err != nil {
 		return localcloud.Conflict(err)

@@ -2,6 +2,7 @@
 package version
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -72,5 +73,15 @@ func Number() string { return readBuildVersion().Version }
 
 // Line returns the version in one line.
 func Line() string { return readBuildVersion().line() }
+
+// Build returns the version that both programs of one build have: the commit, or the version of a
+// build without one.
+func Build() string {
+	v := readBuildVersion()
+	if v.Modified {
+		v.Commit += "+modified"
+	}
+	return cmp.Or(v.Commit, v.Version)
+}
 
 func (v buildVersion) line() string { return v.Version + " " + v.Go + " " + v.System }

@@ -37,6 +37,7 @@ func (e *Engine) promises() engine.Promises {
 		engine.Ports:        "",
 		engine.TwoUsers:     "all processes of a container have the user that it was started with",
 		engine.AllEgress:    "a container has no network: only programs that use the proxy of their environment reach the outside",
+		engine.NetworkRules: "",
 		engine.MemoryLimit:  unless(e.info.MemoryLimit, "the daemon has no control group for memory"),
 		engine.CPULimit:     unless(e.info.CPUCfsQuota, "the daemon has no control group for processors"),
 		engine.ProcessLimit: unless(e.info.PidsLimit, "the daemon has no control group for processes"),

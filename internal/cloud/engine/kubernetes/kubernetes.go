@@ -96,7 +96,11 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	e.config.QPS, e.config.Burst = requestsPerSecond, requestBurst
 	e.config.UserAgent = "e2bctl"
 	if err := e.connect(ctx); err != nil {
-		return nil, fmt.Errorf("kubernetes: %s: %w", o.Config.Host, err)
+		err = fmt.Errorf("kubernetes: %s: %w", o.Config.Host, err)
+		if remedy := remedyOf(err); remedy != "" {
+			err = fmt.Errorf("%w; %s", err, remedy)
+		}
+		return nil, err
 	}
 	e.life, e.end = context.WithCancel(context.Background())
 	e.watch = newWatch(e)
@@ -121,7 +125,7 @@ func (e *Engine) connect(ctx context.Context) (err error) {
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("the cluster has no %s: install agent-sandbox 0.5: %w", sandboxes.GroupResource(), err)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("list sandboxes of the namespace %s: ask for a role that may: %w", e.options.Namespace, err)
+		return fmt.Errorf("list sandboxes of the namespace %s: %w", e.options.Namespace, err)
 	}
 	return err
 }

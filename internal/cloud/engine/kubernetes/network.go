@@ -7,10 +7,14 @@ import (
 )
 
 // deniedNetworks returns the networks that the installer closes. They are arguments of the
-// installer. In these networks, pods reach only their DNS servers.
-func (e *Engine) deniedNetworks() []string {
+// installer. In these networks, pods reach only their DNS servers. If closed is set, pods reach
+// nothing, and no DNS servers either.
+func (e *Engine) deniedNetworks(closed bool) []string {
 	if e.options.TrustNetworkPolicy {
 		return nil
+	}
+	if closed {
+		return []string{"0.0.0.0/0", "::/0"}
 	}
 	var networks []string
 	for _, prefix := range network.NotInternet() {

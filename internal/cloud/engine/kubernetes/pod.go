@@ -75,7 +75,7 @@ func (e *Engine) pod(o engine.SandboxOptions) corev1.PodSpec {
 		Volumes:         []corev1.Volume{{Name: programVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
 		InitContainers: []corev1.Container{{
 			Name: installer, Image: e.options.ProgramImage, ImagePullPolicy: corev1.PullIfNotPresent,
-			Command:      append([]string{guest.Program, guest.InstallArgument, installDir + guest.Program}, e.deniedNetworks()...),
+			Command:      append([]string{guest.Program, guest.InstallArgument, installDir + guest.Program}, e.deniedNetworks(o.Egress != nil && o.Egress.Closed())...),
 			VolumeMounts: []corev1.VolumeMount{{Name: programVolume, MountPath: installDir}},
 			SecurityContext: &corev1.SecurityContext{
 				AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,

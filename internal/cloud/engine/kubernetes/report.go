@@ -37,6 +37,7 @@ func (e *Engine) promises() engine.Promises {
 		engine.Ports:        "",
 		engine.TwoUsers:     "all processes of a pod have the user of its image",
 		engine.AllEgress:    noRules,
+		engine.NetworkRules: noRules,
 		engine.MemoryLimit:  "",
 		engine.CPULimit:     "",
 		engine.ProcessLimit: noProcessLimit,

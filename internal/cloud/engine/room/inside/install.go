@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -56,7 +57,11 @@ func denyNetworks(networks []string) error {
 	if len(networks) == 0 {
 		return nil
 	}
-	servers, err := nameservers()
+	var servers []netip.Addr
+	var err error
+	if !slices.Contains(networks, "0.0.0.0/0") { // without any network there are no names either
+		servers, err = nameservers()
+	}
 	if err != nil {
 		return err
 	}

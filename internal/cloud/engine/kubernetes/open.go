@@ -1,0 +1,76 @@
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/kubelink"
+)
+
+// Linked is the engine for [kubelink.Link].
+type Linked struct{}
+
+var _ kubelink.Engine = Linked{}
+
+// Open opens the engine on the cluster that o names.
+func (Linked) Open(ctx context.Context, o kubelink.Options, logger *slog.Logger) (engine.Engine, error) {
+	logTo(logger)
+	if o.ProgramImage == "" {
+		return nil, errors.New("the engine kubernetes needs the image with the program that serves a sandbox from inside: name it with --program-image")
+	}
+	c, err := find(o)
+	if err != nil {
+		return nil, err
+	}
+	return Open(ctx, Options{
+		Config: c.config, Namespace: c.namespace, Image: o.Image, ProgramImage: o.ProgramImage, RuntimeClass: o.RuntimeClass,
+		TrustNetworkPolicy: o.TrustNetworkPolicy, Logger: logger,
+	})
+}
+
+// cluster is a cluster that a user chose, and a namespace there.
+type cluster struct {
+	config    *rest.Config
+	context   string // of the kubeconfig; "": this program runs in the cluster
+	namespace string
+}
+
+// find returns the cluster that the options name, as kubectl would find it.
+func find(o kubelink.Options) (cluster, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.Kubeconfig
+	rules.WarnIfAllMissing = false // the error below says it
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: o.Context}
+	overrides.Context.Namespace = o.Namespace
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	config, err := loader.ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return cluster{}, errors.New("no cluster is configured: name a file with --kubeconfig or KUBECONFIG, as for kubectl")
+	}
+	if err != nil {
+		return cluster{}, fmt.Errorf("the kubeconfig: %w", err)
+	}
+	namespace, _, err := loader.Namespace()
+	if err != nil {
+		return cluster{}, fmt.Errorf("the namespace: %w", err)
+	}
+	raw, err := loader.RawConfig()
+	if err != nil {
+		return cluster{}, fmt.Errorf("the kubeconfig: %w", err)
+	}
+	return cluster{config, cmp.Or(o.Context, raw.CurrentContext), namespace}, nil
+}
+
+// logTo sends the log of Kubernetes' client to the logger. By itself it writes to stderr.
+func logTo(logger *slog.Logger) {
+	klog.SetLogger(logr.FromSlogHandler(logger.Handler()))
+}
