@@ -54,8 +54,8 @@ func (u *user) run(ctx context.Context, t *testing.T, args ...string) (stdout, s
 	cmd := exec.CommandContext(ctx, "e2bctl", args...)
 	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.Dir = u.env, &out, &text, u.home
 	err := cmd.Run()
-	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
-		t.Fatal(err)
+	if _, ended := errors.AsType[*exec.ExitError](err); !ended {
+		must.Do(t, err)
 	}
 	return out.String(), text.String(), cmd.ProcessState.ExitCode()
 }
