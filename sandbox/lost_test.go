@@ -97,9 +97,9 @@ func TestProgressIsTold(t *testing.T) {
 		p.add(0)
 		p.add(1) // the first one is told at once
 		p.add(2)
-		time.Sleep(progressInterval - 1)
+		<-time.After(progressInterval - time.Nanosecond)
 		p.add(3)
-		time.Sleep(1)
+		<-time.After(time.Nanosecond)
 		p.add(4)
 		p.add(5)
 		p.finish()

@@ -155,7 +155,7 @@ func TestLasting(t *testing.T) {
 		if _, err := r.Create(t.Context(), q); !isLimit(err) {
 			t.Errorf("the adopted sandbox has no place: %v", err)
 		}
-		time.Sleep(2 * time.Hour)
+		<-time.After(2 * time.Hour)
 		synctest.Wait()
 		if _, err := r.Get(sb.ID); reasonOf(err) != lifecycle.Expired || len(c.records) > 0 {
 			t.Errorf("after its lifetime: %v, and the records %v", err, c.records)
@@ -181,7 +181,7 @@ func TestTwoRegistries(t *testing.T) {
 		b := c.registry(t)
 		defer end(t, b)
 		must.Do(t, b.SetLifetime(sb.ID, 2*time.Hour))
-		time.Sleep(90 * time.Minute)
+		<-time.After(90 * time.Minute)
 		synctest.Wait()
 		for name, r := range map[string]*lifecycle.Registry{"the one that made it": a, "the other": b} {
 			if got, err := r.Get(sb.ID); err != nil || !got.EndAt.Equal(sb.EndAt.Add(time.Hour)) {

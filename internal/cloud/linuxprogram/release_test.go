@@ -157,6 +157,9 @@ func writeVersion(t *testing.T, tree, to, version string) {
 		if entry.IsDir() && slices.Contains([]string{"tools", "interop", "testdata", "__pycache__"}, entry.Name()) {
 			return fs.SkipDir
 		}
+		if _, err := os.Stat(filepath.Join(path, "go.mod")); entry.IsDir() && err == nil {
+			return fs.SkipDir // a module of its own, which no version of this one contains
+		}
 		if !entry.Type().IsRegular() || strings.HasSuffix(path, "_test.go") {
 			return nil
 		}

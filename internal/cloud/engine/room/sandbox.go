@@ -110,11 +110,11 @@ func (r *Room) NewSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 // roomSaid handles a message of the room about this sandbox.
 func (s *Sandbox) roomSaid(m wire.Message, files *wire.Files, ended error) {
 	defer files.Close()
-	switch {
-	case m.Kind == wire.KindSpawned:
+	switch m.Kind {
+	case wire.KindSpawned:
 		pidfd, err := files.Take(wire.FilePidfd)
 		s.spawned <- spawned{pidfd: pidfd, err: err}
-	case m.Kind == wire.KindNamed:
+	case wire.KindNamed:
 		var err error
 		if m.Error != "" {
 			err = errors.New(m.Error)
@@ -123,15 +123,15 @@ func (s *Sandbox) roomSaid(m wire.Message, files *wire.Files, ended error) {
 		case s.named <- err:
 		default: // the room was not asked
 		}
-	case m.Kind == wire.KindSockets:
+	case wire.KindSockets:
 		s.giveSockets(m, files)
-	case m.Kind == wire.KindFailed:
+	case wire.KindFailed:
 		s.spawned <- spawned{err: errors.New(m.Error)}
 		s.gone()
-	case m.Kind == wire.KindEnding:
+	case wire.KindEnding:
 		s.dies(m.Status)
 		s.group.StopForks()
-	case m.Kind == wire.KindExited:
+	case wire.KindExited:
 		select {
 		case <-s.exited:
 			return // the room has ended
