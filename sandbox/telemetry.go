@@ -26,8 +26,8 @@ type LogParams struct {
 	// From is the time of the first entry, to the millisecond; zero means the oldest
 	// entry.
 	From time.Time
-	// Tail selects only the newest of the existing entries; it is their maximum number, at most 1000.
-	// Zero means all existing entries.
+	// Tail is the maximum number of existing entries to return, at most 1000. These are the newest
+	// ones. Zero means all existing entries.
 	Tail int
 	// Level is the lowest level of the returned entries; empty means all levels.
 	Level LogLevel

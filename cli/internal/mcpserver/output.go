@@ -23,7 +23,8 @@ const (
 	maxKept = 4 << 20
 	// maxKeptPicture bounds a kept picture, in bytes. It is sent as base64.
 	maxKeptPicture = 8 << 20
-	// maxOutputs bounds the sum of all kept outputs. Beyond that, the oldest output is dropped first.
+	// maxOutputs bounds the sum of all kept outputs, in bytes. Beyond that, the oldest output is
+	// dropped first.
 	maxOutputs = 64 << 20
 )
 

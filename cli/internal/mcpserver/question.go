@@ -49,8 +49,9 @@ func (e *endpoint) answered(ctx context.Context, req *sdk.CallToolRequest, run f
 	}), nil
 }
 
-// parking contains the calls that wait for a user's answer. They are not stopped while they wait:
-// the sandbox decides how long it waits for an answer.
+// parking contains the calls that wait for a user's answer. They continue to run while they wait,
+// because the sandbox decides how long it waits for an answer. A call that gets no answer within
+// answerTime is cancelled.
 type parking struct {
 	life context.Context //nolint:containedctx // the server's context: a call that asks outlives its request
 

@@ -75,12 +75,11 @@
 // # Metrics and logs
 //
 // A running sandbox is measured every 5 seconds. A request for metrics also measures it if the
-// latest sample is older than 5 seconds.
-// Samples last as long as the sandbox. GET /sandboxes/metrics leaves out unknown
-// sandboxes. Logs last for an hour after the end of the sandbox, but no longer than the server;
-// later requests for them are answered with 404. In the first generation, a limit above 1000
-// means 1000. A page may have fewer entries than its limit even if more entries follow, because an
-// answer has a few MiB at most.
+// latest sample is older than 5 seconds. Samples last as long as the sandbox. GET
+// /sandboxes/metrics leaves out unknown sandboxes. Logs last for an hour after the end of the
+// sandbox, but no longer than the server; later requests for them are answered with 404. In the
+// first generation, a limit above 1000 means 1000. A page may have fewer entries than its limit
+// even if more entries follow, because an answer has a few MiB at most.
 //
 // # MCP servers
 //

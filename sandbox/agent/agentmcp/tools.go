@@ -16,7 +16,7 @@ import (
 
 const (
 	// maxTools bounds the number of a server's tools, and also the number of pages of the server's
-	// list.
+	// list of tools.
 	maxTools = 1000
 	// maxListBytes limits the bytes of a server's list, including all texts.
 	maxListBytes = 16 << 20

@@ -193,12 +193,10 @@ func (s *sandbox) awaitSeen() error {
 			return nil
 		}
 		live, err := s.engine.client.Resource(pods).Namespace(s.engine.options.Namespace).Get(s.life, s.name, metav1.GetOptions{})
-		switch {
-		case s.life.Err() != nil:
-			return nil
-		case apierrors.IsNotFound(err):
+		if apierrors.IsNotFound(err) {
 			return s.endOf(nil)
-		case err == nil && live.GetUID() != s.uid:
+		}
+		if err == nil && live.GetUID() != s.uid {
 			return errReplaced
 		}
 		select {

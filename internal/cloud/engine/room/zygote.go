@@ -42,7 +42,7 @@ const (
 // zygoteDisk bounds the bytes that are written while the zygote loads. Nobody reads these bytes.
 const zygoteDisk = 64 << 20
 
-// errNoZygote means that there is no zygote now, so that kernels start cold.
+// errNoZygote means that there is no zygote now. Kernels then start cold.
 var errNoZygote = errors.New("no process to fork kernels from")
 
 // zygote is the server's side of the process from which kernels are forked.

@@ -112,7 +112,8 @@ func (g *Guest) Dial(ctx context.Context, host string, port uint16) (*Conn, erro
 	return conn, nil
 }
 
-// Kills requests the number of processes of the sandbox that were killed so far for lack of memory.
+// Kills asks the server for the number of processes of the sandbox that were killed so far for lack
+// of memory.
 func (g *Guest) Kills(ctx context.Context) (int, error) {
 	conn, a, err := g.ask(ctx, request{Kills: true})
 	if conn == nil {

@@ -27,10 +27,10 @@ const (
 const PlainProfile = "for e2bctl_file in /etc/profile.d/*.sh; do if [ -r \"$e2bctl_file\" ]; then . \"$e2bctl_file\"; fi; done\n" +
 	"unset e2bctl_file\n"
 
-// Profile returns the text of an /etc/profile, made from the machine's own text. The new profile
-// keeps the PATH of a command, and reads the user's .bashrc and .profile at its end, like the
-// service's profile. If Profile itself made text before, it returns text unchanged, even if lines
-// were added to it after that.
+// Profile returns the text of an /etc/profile, made from text: the image's own /etc/profile, or
+// PlainProfile. The new profile keeps the PATH that was given to a command, and reads the user's
+// .bashrc and .profile at its end, like the service's profile. If Profile itself made text before,
+// it returns text unchanged, even if lines were added to it after that.
 func Profile(text string) string {
 	if strings.Contains(text, profileHead) && strings.Contains(text, profileTail) {
 		return text
