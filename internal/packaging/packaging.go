@@ -5,6 +5,7 @@ package packaging
 import (
 	"archive/tar"
 	"cmp"
+	"context"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -14,10 +15,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
@@ -71,19 +75,9 @@ func (i Image) WriteTar(w io.Writer) (err error) {
 
 // WriteDir writes the image as an OCI image layout to an empty directory.
 func (i Image) WriteDir(dir string) error {
-	platforms, err := i.platforms()
+	index, err := i.index()
 	if err != nil {
 		return err
-	}
-	var index v1.ImageIndex = mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
-	for _, p := range platforms {
-		image, err := i.image(p)
-		if err != nil {
-			return fmt.Errorf("the image for %s: %w", p.architecture, err)
-		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{
-			Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: p.architecture}},
-		})
 	}
 	to, err := layout.Write(dir, empty.Index)
 	if err != nil {
@@ -93,6 +87,38 @@ func (i Image) WriteDir(dir string) error {
 		"io.containerd.image.name":          i.Name,
 		"org.opencontainers.image.ref.name": i.Name,
 	}))
+}
+
+// Push sends the image to the registry of its name, with the credentials that docker login has stored.
+func (i Image) Push(ctx context.Context) error {
+	to, err := name.ParseReference(i.Name)
+	if err != nil {
+		return err
+	}
+	index, err := i.index()
+	if err != nil {
+		return err
+	}
+	return remote.WriteIndex(to, index, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain))
+}
+
+// index returns the image for all architectures.
+func (i Image) index() (v1.ImageIndex, error) {
+	platforms, err := i.platforms()
+	if err != nil {
+		return nil, err
+	}
+	var index v1.ImageIndex = mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, p := range platforms {
+		image, err := i.image(p)
+		if err != nil {
+			return nil, fmt.Errorf("the image for %s: %w", p.architecture, err)
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{
+			Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: p.architecture}},
+		})
+	}
+	return index, nil
 }
 
 // platforms sorts the files by their architecture.

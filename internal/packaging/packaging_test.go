@@ -8,6 +8,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"log"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,9 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -102,6 +107,23 @@ func TestLayout(t *testing.T) {
 	}
 	if !slices.Equal(architectures, []string{"amd64", "arm64"}) {
 		t.Errorf("it is for %q", architectures)
+	}
+}
+
+// TestPush pushes the image to a registry, and reads it from there as a node of a cluster does.
+func TestPush(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	i := testImage(t)
+	i.Name = strings.TrimPrefix(server.URL, "http://") + "/e2bctl:1"
+	must.Do(t, i.Push(t.Context()))
+	reference, err := name.ParseReference(i.Name)
+	must.Do(t, err)
+	for _, architecture := range []string{"amd64", "arm64"} {
+		image, err := remote.Image(reference, remote.WithPlatform(v1.Platform{OS: "linux", Architecture: architecture}))
+		must.Do(t, err)
+		checkImage(t, image, architecture)
 	}
 }
 
