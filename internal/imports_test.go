@@ -55,7 +55,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/proc":     "cli/internal/cmdutil sandbox internal/shell",
 	"cli/internal/cmd/sandbox":  "api cli/internal/ci cli/internal/cmdutil cli/internal/mirror cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/secret":   "cli/internal/cmdutil sandbox",
-	"cli/internal/cmd/serve":    "cli/internal/cmdutil cli/internal/localcloud sandbox/local internal/cloud internal/cloud/engine internal/privatedir",
+	"cli/internal/cmd/serve":    "cli/internal/cmdutil cli/internal/localcloud sandbox/local internal/cloud internal/cloud/engine internal/cloud/engine/kubelink internal/cloud/localtls internal/cloud/network internal/privatedir",
 	"cli/internal/cmd/snapshot": "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/template": "api cli/internal/cmdutil sandbox/template",
 	"cli/internal/cmd/version":  "cli/internal/cmdutil",
