@@ -80,7 +80,7 @@ func (e *Engine) pod(o engine.SandboxOptions) corev1.PodSpec {
 			// Its reason, when it fails, is in its output.
 			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 			SecurityContext:          e.installerSecurity(),
-			Resources: corev1.ResourceRequirements{Limits: resources(1, 64<<20, 0), Requests: resources(0.01, 16<<20, 0)},
+			Resources:                corev1.ResourceRequirements{Limits: resources(1, 64<<20, 0), Requests: resources(0.01, 16<<20, 0)},
 		}},
 		Containers: []corev1.Container{{
 			Name: container, Image: e.image(o), ImagePullPolicy: corev1.PullIfNotPresent,
