@@ -30,6 +30,10 @@ STILTED := \b(is|are) (what|who|whom|where|when|why)\b|\btells (whether|that)\b|
 RELEASES ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 RELEASE ?= .tmp/release
 CARRIED := internal/cloud/linuxprogram
+# What make image builds. IMAGEFLAGS go to internal/packaging/image.
+IMAGE ?= e2bctl:dev
+IMAGE_ARCHITECTURES ?= amd64 arm64
+IMAGEFLAGS ?=
 # Where the client and the command are vetted, though no engine of their own is there.
 CLIENTS := freebsd/amd64 linux/386
 CLIENT := ./api/... ./sandbox ./sandbox/agent ./sandbox/chart ./sandbox/otel ./sandbox/template ./state ./cli/e2bctl
@@ -56,9 +60,19 @@ build: ## build the command to .tmp/bin/e2bctl
 	go build -o $(BIN)/e2bctl ./cli/e2bctl
 
 .PHONY: kubernetes
-kubernetes: build ## and .tmp/bin/e2bctl-kubernetes, which has the engine of pods, and the program for the image of pods
-	CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags='-s -w' -o $(BIN)/program/.e2bctl ./$(CARRIED)/contained
+kubernetes: build ## and .tmp/bin/e2bctl-kubernetes, which has the engine of pods
 	cd $(KUBERNETES) && go build -o $(CURDIR)/$(BIN)/e2bctl-kubernetes ./e2bctl-kubernetes
+
+.PHONY: image
+image: ## build the container image IMAGE, for the server in a cluster and for pods, to .tmp/image.tar; IMAGEFLAGS=--push pushes it
+	@mkdir -p .tmp/image; built=(); \
+	for arch in $(IMAGE_ARCHITECTURES); do \
+		export CGO_ENABLED=0 GOOS=linux GOARCH=$$arch; \
+		go build -trimpath -buildvcs=false -ldflags='-s -w' -o .tmp/image/program-$$arch ./$(CARRIED)/contained; \
+		(cd $(KUBERNETES) && go build -trimpath -ldflags='-s -w' -o $(CURDIR)/.tmp/image/e2bctl-$$arch ./e2bctl-kubernetes); \
+		built+=(--binary .tmp/image/e2bctl-$$arch --program .tmp/image/program-$$arch); \
+	done; \
+	unset GOOS GOARCH; go run ./internal/packaging/image "$${built[@]}" --name $(IMAGE) --output .tmp/image.tar $(IMAGEFLAGS)
 
 .PHONY: release
 release: ## build e2bctl for Linux, macOS and Windows to .tmp/release, each with the program that containers run

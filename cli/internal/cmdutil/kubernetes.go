@@ -17,6 +17,7 @@ import (
 type KubernetesFlags struct {
 	options    kubelink.Options
 	kubeconfig path
+	secret     path
 	all        []*pflag.Flag
 }
 
@@ -35,6 +36,12 @@ func (k *KubernetesFlags) Add(cmd *cobra.Command) {
 	}
 }
 
+// AddSecret adds the flag that makes sandboxes outlive their server.
+func (k *KubernetesFlags) AddSecret(cmd *cobra.Command) {
+	cmd.Flags().Var(&k.secret, "secret-file", "with kubernetes: let sandboxes outlive this server, and serve those of all servers\nwith the same `FILE` of at least 32 random bytes")
+	k.all = append(k.all, cmd.Flags().Lookup("secret-file"))
+}
+
 // Check refuses the flags with another engine than kubernetes. e may be "".
 func (k *KubernetesFlags) Check(cmd *cobra.Command, e string) error {
 	if e == kubelink.Name {
@@ -51,7 +58,7 @@ func (k *KubernetesFlags) Check(cmd *cobra.Command, e string) error {
 // Options returns what the flags say.
 func (k *KubernetesFlags) Options() kubelink.Options {
 	o := k.options
-	o.Kubeconfig = string(k.kubeconfig)
+	o.Kubeconfig, o.SecretFile = string(k.kubeconfig), string(k.secret)
 	return o
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 	"github.com/e2bctl/e2bctl/internal/cloud"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/localtls"
 	"github.com/e2bctl/e2bctl/internal/privatedir"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
@@ -32,6 +33,9 @@ type options struct {
 	Resources    cmdutil.ResourceFlags
 	Kubernetes   cmdutil.KubernetesFlags
 	Service      cloud.Service
+
+	Manifests, KeepSecrets bool
+	ServerNamespace        string
 }
 
 const help = `Serve the E2B API and its sandboxes to other machines, until it is told to end. Any E2B
@@ -64,7 +68,12 @@ keys and without ids of sandboxes, on an address of its own.
 With --engine kubernetes sandboxes are pods of a cluster, which has agent-sandbox of the
 version 0.5. The cluster and its user are those of kubectl: the current context, or the service
 account if this program runs in a pod. The program e2bctl-kubernetes has this engine;
-e2bctl starts it in its own place, from beside its own file or from PATH.
+e2bctl starts it in its own place, from beside its own file or from PATH. With --secret-file
+sandboxes outlive the server, and all servers with that file and namespace serve them.
+
+--manifests prints all that a server in a cluster consists of: a namespace for it and one for
+sandboxes, its rights there and no others, bounds, new keys, a Deployment and a Service. It takes
+the flags that such a server can have, such as --max-sandboxes and --runtime-class.
 
 The log is JSON on stderr. On SIGTERM the server ends as e2bctl local down ends a local
 cloud: sandboxes that pause when their time is over (autoPause) are paused, all others end.
@@ -79,11 +88,15 @@ func NewCmdServe(f *cmdutil.Factory) *cobra.Command {
 		Long:  help,
 		Example: `  e2bctl serve --tls-cert tls.crt --tls-key tls.key --keys-file keys
   e2bctl serve --behind-proxy --address 127.0.0.1:3000 --keys-file keys --domain e2b.example.com
-  e2bctl serve --behind-proxy --keys-file /keys/current --host e2bctl --metrics-address :9090`,
+  e2bctl serve --behind-proxy --keys-file /keys/current --host e2bctl --metrics-address :9090
+  e2bctl serve --manifests --program-image registry.example.com/e2bctl:1 | kubectl apply -f -`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := opts.check(cmd); err != nil {
 				return err
+			}
+			if opts.Manifests {
+				return printManifests(cmd, opts)
 			}
 			return serveRun(cmd.Context(), opts)
 		},
@@ -110,6 +123,10 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	flags.Uint8Var(&o.Warm, "warm", local.DefaultWarm, "keep `N` sandboxes ready for the next creates; 0: none")
 	o.Resources.Add(cmd)
 	o.Kubernetes.Add(cmd)
+	o.Kubernetes.AddSecret(cmd)
+	flags.BoolVar(&o.Manifests, "manifests", false, "print the objects of a server in a cluster, as YAML for kubectl apply -f -")
+	flags.StringVar(&o.ServerNamespace, "server-namespace", "", "with --manifests: the namespace `NAME` of the server (default "+defaultServerNamespace+")")
+	flags.BoolVar(&o.KeepSecrets, "keep-secrets", false, "with --manifests: leave out the Secrets, as to update a server")
 }
 
 // check refuses flags that contradict each other.
@@ -123,10 +140,26 @@ func (o *options) check(cmd *cobra.Command) error {
 	for i, host := range o.Service.Hosts {
 		o.Service.Hosts[i] = strings.ToLower(host)
 	}
+	if o.Manifests {
+		return o.checkHosts(cmd)
+	}
+	if o.KeepSecrets || o.ServerNamespace != "" {
+		return cmdutil.Usagef(cmd, "--keep-secrets and --server-namespace need --manifests")
+	}
 	if err := o.Service.Check(engine.Isolation(o.Resources.Isolation())); err != nil {
 		return cmdutil.Usagef(cmd, "%w", err)
 	}
 	return o.Kubernetes.Check(cmd, o.Resources.Engine())
+}
+
+// checkHosts refuses names that no server can have.
+func (o *options) checkHosts(cmd *cobra.Command) error {
+	for _, host := range o.Service.Hosts {
+		if err := localtls.CheckHost(host); err != nil {
+			return cmdutil.Usagef(cmd, "%w", err)
+		}
+	}
+	return nil
 }
 
 // logger returns the logger of the server.

@@ -23,13 +23,16 @@ var ErrNotLinked = errors.New("this program does not have it, " + Program + " do
 // Options name a cluster, and describe the pods in it. The cluster, the user and the namespace come
 // from the kubeconfig files that kubectl uses, or from the pod that this program runs in.
 type Options struct {
-	Kubeconfig         string // file; "": the files in KUBECONFIG, or ~/.kube/config
-	Context            string // "": the current one of the kubeconfig
-	Namespace          string // "": that of the context, or "default"
-	Image              string // image of sandboxes whose template has none; "": an image of Python
-	ProgramImage       string // image with the program that serves a sandbox from inside
-	RuntimeClass       string // "": the default of the cluster
-	TrustNetworkPolicy bool   // the policies of the cluster alone decide which networks pods reach
+	Kubeconfig   string // file; "": the files in KUBECONFIG, or ~/.kube/config
+	Context      string // "": the current one of the kubeconfig
+	Namespace    string // "": that of the context, or "default"
+	Image        string // image of sandboxes whose template has none; "": an image of Python
+	ProgramImage string // image with the program that serves a sandbox from inside
+	RuntimeClass string // "": the default of the cluster
+	// SecretFile is a file with at least 32 bytes. Sandboxes outlive a server with one: every server with
+	// the same secret and namespace serves them. "": they end with the server.
+	SecretFile         string
+	TrustNetworkPolicy bool // the policies of the cluster alone decide which networks pods reach
 }
 
 // Check is one result of an examination of a cluster.

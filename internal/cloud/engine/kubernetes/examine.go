@@ -29,38 +29,6 @@ var (
 	reviews        = schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews"}
 )
 
-// right is a right that the engine needs in its namespace.
-type right struct {
-	group, resource, subresource string
-	verbs                        []string
-}
-
-func (r right) String() string {
-	name := r.resource
-	if r.subresource != "" {
-		name += "/" + r.subresource
-	}
-	if r.group != "" {
-		name += "." + r.group
-	}
-	return name
-}
-
-// rights returns the rights that the engine needs. Kubernetes asks for the right to create a
-// port-forward since 1.35.
-func rights(minor int) []right {
-	forward := right{resource: pods.Resource, subresource: "portforward", verbs: []string{"get"}}
-	if minor >= 35 {
-		forward.verbs = append(forward.verbs, "create")
-	}
-	return []right{
-		{group: sandboxes.Group, resource: sandboxes.Resource, verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
-		{resource: pods.Resource, verbs: []string{"get", "list", "watch"}},
-		forward,
-		{resource: events.Resource, verbs: []string{"list"}},
-	}
-}
-
 // Examine implements [kubelink.Engine].
 func (Linked) Examine(ctx context.Context, o kubelink.Options, logger *slog.Logger) []kubelink.Check {
 	logTo(logger)
@@ -85,7 +53,7 @@ type examination struct {
 	of        cluster
 	discovery *discovery.DiscoveryClient
 	client    dynamic.Interface
-	minor     int // of the cluster's version
+	minor     int // of the cluster's version; 0: unknown
 }
 
 func newExamination(c cluster) (x *examination, err error) {
@@ -105,7 +73,7 @@ func (x *examination) cluster() kubelink.Check {
 	if err != nil {
 		return failed(c, err)
 	}
-	x.minor, _ = strconv.Atoi(strings.TrimRight(found.Minor, "+")) // 0: an old or unknown one
+	x.minor, _ = strconv.Atoi(strings.TrimRight(found.Minor, "+")) // 0: unknown
 	c.Detail += fmt.Sprintf(", Kubernetes %s, answered in %v", found.GitVersion, time.Since(started).Round(time.Millisecond))
 	return c
 }
@@ -159,9 +127,9 @@ func (x *examination) rights(ctx context.Context) kubelink.Check {
 	c := kubelink.Check{Name: "rights"}
 	var missing []string
 	asked := 0
-	for _, right := range rights(x.minor) {
+	for _, right := range kubelink.Rights(x.minor) {
 		var verbs []string
-		for _, verb := range right.verbs {
+		for _, verb := range right.Verbs {
 			asked++
 			may, err := x.may(ctx, right, verb)
 			if err != nil {
@@ -172,7 +140,7 @@ func (x *examination) rights(ctx context.Context) kubelink.Check {
 			}
 		}
 		if len(verbs) > 0 {
-			missing = append(missing, strings.Join(verbs, ", ")+" "+right.String())
+			missing = append(missing, strings.TrimSuffix(strings.Join(verbs, ", ")+" "+right.Resource+"."+right.Group, "."))
 		}
 	}
 	if len(missing) > 0 {
@@ -185,11 +153,12 @@ func (x *examination) rights(ctx context.Context) kubelink.Check {
 }
 
 // may asks for one right.
-func (x *examination) may(ctx context.Context, r right, verb string) (bool, error) {
+func (x *examination) may(ctx context.Context, r kubelink.Right, verb string) (bool, error) {
+	resource, subresource, _ := strings.Cut(r.Resource, "/")
 	review := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": reviews.GroupVersion().String(), "kind": "SelfSubjectAccessReview",
 		"spec": map[string]any{"resourceAttributes": map[string]any{
-			"namespace": x.of.namespace, "verb": verb, "group": r.group, "resource": r.resource, "subresource": r.subresource,
+			"namespace": x.of.namespace, "verb": verb, "group": r.Group, "resource": resource, "subresource": subresource,
 		}},
 	}}
 	answer, err := x.client.Resource(reviews).Create(ctx, review, metav1.CreateOptions{})

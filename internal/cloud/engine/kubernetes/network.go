@@ -23,10 +23,16 @@ func (e *Engine) deniedNetworks(closed bool) []string {
 	return append(networks, e.options.Denied...)
 }
 
-// installerCapabilities returns the capabilities that the installer needs.
-func (e *Engine) installerCapabilities() []corev1.Capability {
-	if e.options.TrustNetworkPolicy {
-		return nil
+// installerSecurity returns the rights of the installer. The image may name another user, but only root
+// can have capabilities.
+func (e *Engine) installerSecurity() *corev1.SecurityContext {
+	no, yes, root := false, true, int64(0)
+	s := &corev1.SecurityContext{
+		AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
+		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 	}
-	return []corev1.Capability{"NET_ADMIN"}
+	if !e.options.TrustNetworkPolicy {
+		s.RunAsUser, s.Capabilities.Add = &root, []corev1.Capability{"NET_ADMIN"}
+	}
+	return s
 }

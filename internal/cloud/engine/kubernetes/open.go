@@ -1,11 +1,14 @@
 package kubernetes
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"os"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
@@ -31,11 +34,40 @@ func (Linked) Open(ctx context.Context, o kubelink.Options, logger *slog.Logger)
 	if err != nil {
 		return nil, err
 	}
+	secret, err := readSecret(o.SecretFile)
+	if err != nil {
+		return nil, err
+	}
 	return Open(ctx, Options{
 		Config: c.config, Namespace: c.namespace, Image: o.Image, ProgramImage: o.ProgramImage, RuntimeClass: o.RuntimeClass,
-		TrustNetworkPolicy: o.TrustNetworkPolicy, Logger: logger,
+		TrustNetworkPolicy: o.TrustNetworkPolicy, Secret: secret, Logger: logger,
 	})
 }
+
+// readSecret reads the secret of servers. White space at the end is not a part of it, as editors add it.
+// The secret of no file is nil.
+func readSecret(path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	secret, err := io.ReadAll(io.LimitReader(file, maxSecret+1))
+	if err != nil {
+		return nil, err
+	}
+	secret = bytes.TrimRight(secret, " \t\r\n")
+	if len(secret) < minSecret || len(secret) > maxSecret {
+		return nil, fmt.Errorf("the secret in %s has %d bytes, want %d to %d: write one with `openssl rand -base64 32`", path, len(secret), minSecret, maxSecret)
+	}
+	return secret, nil
+}
+
+// maxSecret is the largest number of bytes of a secret.
+const maxSecret = 4 << 10
 
 // cluster is a cluster that a user chose, and a namespace there.
 type cluster struct {

@@ -67,7 +67,7 @@ func (e *Engine) object(o engine.SandboxOptions, name string) *object {
 
 // pod returns the specification of a sandbox's pod.
 func (e *Engine) pod(o engine.SandboxOptions) corev1.PodSpec {
-	no, yes, grace := false, true, int64(1) // envd takes no notice of SIGTERM
+	no, grace := false, int64(1) // envd takes no notice of SIGTERM
 	spec := corev1.PodSpec{
 		Hostname: o.ID, RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &grace,
 		AutomountServiceAccountToken: &no, EnableServiceLinks: &no,
@@ -77,11 +77,10 @@ func (e *Engine) pod(o engine.SandboxOptions) corev1.PodSpec {
 			Name: installer, Image: e.options.ProgramImage, ImagePullPolicy: corev1.PullIfNotPresent,
 			Command:      append([]string{guest.Program, guest.InstallArgument, installDir + guest.Program}, e.deniedNetworks(o.Egress != nil && o.Egress.Closed())...),
 			VolumeMounts: []corev1.VolumeMount{{Name: programVolume, MountPath: installDir}},
-			SecurityContext: &corev1.SecurityContext{
-				AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
-				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: e.installerCapabilities()},
-			},
-			Resources: corev1.ResourceRequirements{Limits: resources(1, 64<<20, 0), Requests: resources(0.01, 16<<20, 0)},
+			// Its reason, when it fails, is in its output.
+			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+			SecurityContext:          e.installerSecurity(),
+			Resources:                corev1.ResourceRequirements{Limits: resources(1, 64<<20, 0), Requests: resources(0.01, 16<<20, 0)},
 		}},
 		Containers: []corev1.Container{{
 			Name: container, Image: e.image(o), ImagePullPolicy: corev1.PullIfNotPresent,

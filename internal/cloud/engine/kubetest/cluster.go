@@ -254,6 +254,12 @@ func (c *Cluster) AddImage(t testing.TB, image string) {
 	t.Helper()
 	data, err := archive(t.Context(), image)
 	must.Do(t, err)
+	c.AddArchive(t, data)
+}
+
+// AddArchive adds the images in an archive to the node.
+func (c *Cluster) AddArchive(t testing.TB, data []byte) {
+	t.Helper()
 	file := filepath.Join(imagesDir, "image.tar")
 	must.Do(t, os.WriteFile(c.path(file), data, 0o600))
 	c.await(t, "containerd answers", func(context.Context) error {
@@ -273,6 +279,12 @@ func (c *Cluster) Run(t testing.TB, command ...string) string {
 		t.Fatalf("%q on the node: %v\n%s", command, err, out)
 	}
 	return string(out)
+}
+
+// InNetwork returns a command of this machine that runs in the network of the cluster, so that it reaches
+// pods by their addresses.
+func (c *Cluster) InNetwork(ctx context.Context, command ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, "nsenter", append([]string{"--target", strconv.Itoa(c.first), "--net", "--"}, command...)...)
 }
 
 // RestartAPIServer kills the API server, starts it again, and waits until it is ready.

@@ -107,7 +107,7 @@ func bind(from, to string) error {
 // place of a network card, because not every kernel has dummy links.
 func makeNetwork(ctx context.Context) error {
 	for _, words := range []string{
-		"link set lo up", "link add node0 type veth peer name outside0", "addr add " + nodeAddress + nodePrefix + " dev node0",
+		"link set lo up", "link add node0 type veth peer name outside0", "addr add " + NodeAddress + nodePrefix + " dev node0",
 		"link set node0 up", "link set outside0 up",
 	} {
 		cmd := exec.CommandContext(ctx, "ip", strings.Fields(words)...)
@@ -133,7 +133,7 @@ func forward(ctx context.Context, listener net.Listener) error {
 		}
 		go func() {
 			defer client.Close()
-			server, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(nodeAddress, apiPort))
+			server, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(NodeAddress, APIPort))
 			if err == nil { // it runs
 				link.Join(client, server)
 			}

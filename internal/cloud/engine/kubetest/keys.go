@@ -120,7 +120,7 @@ func (f files) addSecrets(a *authority, all []user) error {
 	err := f.addPair(a, "server", x509.Certificate{
 		Subject:     pkix.Name{CommonName: apiServer},
 		DNSNames:    []string{"localhost", "kubernetes.default.svc"},
-		IPAddresses: []net.IP{net.ParseIP(nodeAddress), net.IPv4(127, 0, 0, 1)},
+		IPAddresses: []net.IP{net.ParseIP(NodeAddress), net.IPv4(127, 0, 0, 1)},
 	})
 	if err != nil {
 		return err

@@ -12,12 +12,12 @@ import (
 // has its own network.
 const (
 	nodeName    = "node"
-	nodeAddress = "10.77.0.1"
+	NodeAddress = "10.77.0.1"
 	nodePrefix  = "/24"
 	podNetwork  = "10.78.0.0/16"
 	serviceIPs  = "10.79.0.0/16"
-	apiPort     = "6443"
-	inside      = "https://" + nodeAddress + ":" + apiPort // URL of the API server inside the cluster
+	APIPort     = "6443"
+	inside      = "https://" + NodeAddress + ":" + APIPort // URL of the API server inside the cluster
 )
 
 // Paths in the mounts of a cluster. All are in memory.
@@ -51,8 +51,8 @@ func start(name string) order {
 	case containerd:
 		return order{Start: name, Args: []string{containerd, "--config=" + config("containerd.toml")}}
 	case apiServer:
-		return built(name, "--etcd-servers=http://127.0.0.1:2379", "--bind-address="+nodeAddress, "--advertise-address="+nodeAddress,
-			"--secure-port="+apiPort, "--service-cluster-ip-range="+serviceIPs,
+		return built(name, "--etcd-servers=http://127.0.0.1:2379", "--bind-address="+NodeAddress, "--advertise-address="+NodeAddress,
+			"--secure-port="+APIPort, "--service-cluster-ip-range="+serviceIPs,
 			"--tls-cert-file="+config("server.crt"), "--tls-private-key-file="+config("server.key"),
 			"--token-auth-file="+config("tokens.csv"), "--authorization-mode=Node,RBAC", "--allow-privileged",
 			"--service-account-key-file="+config("accounts.key"), "--service-account-signing-key-file="+config("accounts.key"),
@@ -65,7 +65,7 @@ func start(name string) order {
 	case scheduler:
 		return built(name, "--kubeconfig="+token, "--leader-elect=false", "--bind-address=127.0.0.1")
 	case kubelet:
-		return built(name, "--kubeconfig="+token, "--config="+config("kubelet.json"), "--hostname-override="+nodeName, "--node-ip="+nodeAddress)
+		return built(name, "--kubeconfig="+token, "--config="+config("kubelet.json"), "--hostname-override="+nodeName, "--node-ip="+NodeAddress)
 	case sandboxController:
 		return built(name, "--kubeconfig="+token, "--extensions", "--enable-webhook=false", "--leader-elect=false")
 	}
@@ -94,7 +94,7 @@ conf_dir = %q
 `, Bare, config("cni"))
 	f["kubelet.json"] = encode(object{
 		"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
-		"address":                       nodeAddress,
+		"address":                       NodeAddress,
 		"authentication":                object{"anonymous": object{"enabled": false}, "webhook": object{"enabled": true}, "x509": object{"clientCAFile": config("ca.crt")}},
 		"authorization":                 object{"mode": "Webhook"},
 		"containerRuntimeEndpoint":      "unix:///run/containerd/containerd.sock",

@@ -1,0 +1,174 @@
+package serve
+
+import (
+	"cmp"
+	"crypto/rand"
+	_ "embed"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"text/template"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/kubelink"
+	"github.com/e2bctl/e2bctl/internal/cloud/localtls"
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
+)
+
+const (
+	defaultServerNamespace  = "e2bctl"
+	defaultSandboxNamespace = "e2bctl-sandboxes"
+	defaultMaxSandboxes     = 100 // the server gets it as a flag, and the namespace as its quota
+)
+
+// manifestsText is the template of the manifests.
+//
+//go:embed manifests.yaml.tmpl
+var manifestsText string
+
+// manifests are the values of the template.
+type manifests struct {
+	Server, Sandboxes  string // namespaces
+	Image              string
+	Arguments          []string // of the server
+	Rights             []kubelink.Right
+	TrustNetworkPolicy bool
+	MaxSandboxes       int
+	MemoryMiB          int64 // of all sandboxes
+	Denied4, Denied6   []string
+	Key, Seed          string // "": the cluster has the Secrets
+}
+
+// carries reports whether the server in the cluster gets a flag as it is given here. The others are set
+// by the manifests, or are about this machine.
+func carries(flag string) bool {
+	return slices.Contains([]string{
+		"domain", "public-code", "memory", "cpus", "disk", "image", "runtime-class", "trust-network-policy",
+	}, flag)
+}
+
+// own reports whether a flag is one of the manifests themselves.
+func own(flag string) bool {
+	return slices.Contains([]string{"manifests", "keep-secrets", "server-namespace", "namespace", "program-image", "host", "engine", "max-sandboxes"}, flag)
+}
+
+// printManifests prints the manifests of a server with the given flags.
+func printManifests(cmd *cobra.Command, o *options) error {
+	m, err := o.manifests(cmd)
+	if err != nil {
+		return err
+	}
+	functions := template.FuncMap{"json": func(v any) (string, error) { // JSON is YAML, too
+		text, err := json.Marshal(v)
+		return string(text), err
+	}}
+	parsed, err := template.New("manifests").Funcs(functions).Parse(manifestsText)
+	if err != nil {
+		return err
+	}
+	if err := parsed.Execute(o.Factory.IO.Out, m); err != nil {
+		return err
+	}
+	if !o.Factory.Quiet() {
+		fmt.Fprintf(o.Factory.IO.Err, nextSteps, m.Server)
+	}
+	return nil
+}
+
+// nextSteps are printed on stderr after the manifests.
+const nextSteps = `When kubectl has applied them:
+  kubectl -n %[1]s rollout status deployment/e2bctl
+  kubectl -n %[1]s port-forward service/e2bctl 3000 &
+  export E2B_API_URL=http://localhost:3000 E2B_SANDBOX_URL=http://localhost:3000
+  export E2B_API_KEY=$(kubectl -n %[1]s get secret e2bctl-keys -o jsonpath='{.data.keys}' | base64 -d)
+`
+
+// manifests returns the values of the template for the given flags.
+func (o *options) manifests(cmd *cobra.Command) (m manifests, err error) {
+	kubernetes := o.Kubernetes.Options()
+	m = manifests{
+		Server: cmp.Or(o.ServerNamespace, defaultServerNamespace), Sandboxes: cmp.Or(kubernetes.Namespace, defaultSandboxNamespace),
+		Image: kubernetes.ProgramImage, TrustNetworkPolicy: kubernetes.TrustNetworkPolicy, Rights: kubelink.Rights(0),
+		MaxSandboxes: cmp.Or(int(o.MaxSandboxes), defaultMaxSandboxes),
+	}
+	if err := o.checkManifests(cmd, m); err != nil {
+		return m, err
+	}
+	memory := engine.Limits(o.Resources.Limits()).WithDefaults().MemoryBytes
+	m.MemoryMiB = memory * int64(m.MaxSandboxes+m.MaxSandboxes/10+1) >> 20
+	for _, prefix := range network.NotInternet() {
+		if prefix.Addr().Is4() {
+			m.Denied4 = append(m.Denied4, prefix.String())
+		} else {
+			m.Denied6 = append(m.Denied6, prefix.String())
+		}
+	}
+	m.Arguments = o.serverArguments(cmd, m)
+	if !o.KeepSecrets {
+		random := make([]byte, 20+32)
+		_, _ = rand.Read(random) // never fails
+		m.Key, m.Seed = "e2b_"+hex.EncodeToString(random[:20]), base64.StdEncoding.EncodeToString(random[20:])
+	}
+	return m, nil
+}
+
+// checkManifests refuses flags that the manifests cannot take.
+func (o *options) checkManifests(cmd *cobra.Command, m manifests) error {
+	var foreign string
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if foreign == "" && f.Changed && !carries(f.Name) && !own(f.Name) {
+			foreign = f.Name
+		}
+	})
+	switch e := o.Resources.Engine(); {
+	case foreign != "":
+		return cmdutil.Usagef(cmd, "--manifests sets --%[1]s itself, or has no use for it: leave out --%[1]s", foreign)
+	case e != "" && e != kubelink.Name:
+		return cmdutil.Usagef(cmd, "--manifests is for a cluster: leave out --engine %s", e)
+	case o.Factory.JSON():
+		return cmdutil.Usagef(cmd, "--manifests prints YAML: leave out -o")
+	case m.Image == "":
+		return cmdutil.Usagef(cmd, "--manifests needs the image of the server: build it with make image, push it to a registry that the cluster pulls from, and name it with --program-image")
+	case m.Server == m.Sandboxes:
+		return cmdutil.Usagef(cmd, "server and sandboxes need a namespace each, and both have %s", m.Server)
+	}
+	for _, namespace := range []string{m.Server, m.Sandboxes} {
+		if strings.Contains(namespace, ".") || localtls.CheckHost(namespace) != nil {
+			return cmdutil.Usagef(cmd, "the namespace %.100q is not a name of lower-case letters, digits and hyphens", namespace)
+		}
+	}
+	for _, image := range []string{m.Image, o.Kubernetes.Options().Image} {
+		if _, err := name.ParseReference(image); err != nil && image != "" {
+			return cmdutil.Usagef(cmd, "the image %.200q: %w", image, err)
+		}
+	}
+	return nil
+}
+
+// serverArguments returns the arguments of the server in the cluster.
+func (o *options) serverArguments(cmd *cobra.Command, m manifests) []string {
+	arguments := []string{
+		"serve", "--engine=" + kubelink.Name, "--namespace=" + m.Sandboxes, "--program-image=" + m.Image,
+		"--behind-proxy", "--address=:3000", "--metrics-address=:9090", "--ephemeral", fmt.Sprintf("--max-sandboxes=%d", m.MaxSandboxes),
+		"--keys-file=/etc/e2bctl/keys/keys", "--secret-file=/etc/e2bctl/seed/seed",
+	}
+	const service = "e2bctl"
+	in := service + "." + m.Server
+	for _, host := range append([]string{service, in, in + ".svc", in + ".svc.cluster.local"}, o.Service.Hosts...) {
+		arguments = append(arguments, "--host="+host)
+	}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if carries(f.Name) {
+			arguments = append(arguments, "--"+f.Name+"="+f.Value.String())
+		}
+	})
+	return arguments
+}
