@@ -108,7 +108,7 @@ func (i Image) index() (v1.ImageIndex, error) {
 	if err != nil {
 		return nil, err
 	}
-	var index v1.ImageIndex = mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, p := range platforms {
 		image, err := i.image(p)
 		if err != nil {
@@ -169,7 +169,7 @@ func architectureOf(path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s is no program for Linux: %w", path, err)
 	}
-	defer program.Close()
+	defer func() { _ = program.Close() }() // it was only read
 	if slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 		return "", fmt.Errorf("%s needs libraries, which the image lacks: build it with CGO_ENABLED=0", path)
 	}
