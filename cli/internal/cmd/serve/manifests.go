@@ -8,9 +8,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
-	"text/template"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/spf13/cobra"
@@ -29,12 +31,16 @@ const (
 	defaultMaxSandboxes     = 100 // the server gets it as a flag, and the namespace as its quota
 )
 
-// manifestsText is the template of the manifests.
+// manifestsText and secretsText are the manifests, with ${name} in place of each value of
+// [manifests.values]. [text/template] would keep every exported method in the program.
 //
-//go:embed manifests.yaml.tmpl
+//go:embed manifests.yaml
 var manifestsText string
 
-// manifests are the values of the template.
+//go:embed secrets.yaml
+var secretsText string
+
+// manifests has the values that differ between servers.
 type manifests struct {
 	Server, Sandboxes  string // namespaces
 	Image              string
@@ -66,21 +72,52 @@ func printManifests(cmd *cobra.Command, o *options) error {
 	if err != nil {
 		return err
 	}
-	functions := template.FuncMap{"json": func(v any) (string, error) { // JSON is YAML, too
-		text, err := json.Marshal(v)
-		return string(text), err
-	}}
-	parsed, err := template.New("manifests").Funcs(functions).Parse(manifestsText)
-	if err != nil {
-		return err
-	}
-	if err := parsed.Execute(o.Factory.IO.Out, m); err != nil {
+	if _, err := io.WriteString(o.Factory.IO.Out, m.text()); err != nil {
 		return err
 	}
 	if !o.Factory.Quiet() {
 		fmt.Fprintf(o.Factory.IO.Err, nextSteps, m.Server)
 	}
 	return nil
+}
+
+// text returns the manifests.
+func (m manifests) text() string {
+	values := m.values()
+	value := func(name string) string { return values[name] }
+	if m.Key != "" {
+		values["secrets"] = os.Expand(secretsText, value)
+	}
+	return os.Expand(manifestsText, value)
+}
+
+// values returns the values in the text of the manifests, by name.
+func (m manifests) values() map[string]string {
+	values := map[string]string{
+		"server": yaml(m.Server), "sandboxes": yaml(m.Sandboxes), "image": yaml(m.Image), "key": m.Key, "seed": m.Seed, "secrets": "",
+		"maxSandboxes": strconv.Itoa(m.MaxSandboxes), "memoryMiB": strconv.FormatInt(m.MemoryMiB, 10), "denied4": yaml(m.Denied4), "denied6": yaml(m.Denied6),
+		"network":     "The first container of each pod needs NET_ADMIN to close its network. Sandboxes do not have it.",
+		"podSecurity": "privileged",
+	}
+	if m.TrustNetworkPolicy {
+		values["network"], values["podSecurity"] = "The network policy below is all that keeps sandboxes from private networks.", "baseline"
+	}
+	for _, r := range m.Rights {
+		values["rules"] += fmt.Sprintf("  - apiGroups: [%s]\n    resources: [%s]\n    verbs: %s\n", yaml(r.Group), yaml(r.Resource), yaml(r.Verbs))
+	}
+	for _, argument := range m.Arguments {
+		values["arguments"] += "            - " + yaml(argument) + "\n"
+	}
+	return values
+}
+
+// yaml returns a string or a list of strings as YAML: all JSON is YAML.
+func yaml(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // the value is a string, or a list of strings
+	}
+	return string(text)
 }
 
 // nextSteps are printed on stderr after the manifests.
@@ -91,7 +128,7 @@ const nextSteps = `When kubectl has applied them:
   export E2B_API_KEY=$(kubectl -n %[1]s get secret e2bctl-keys -o jsonpath='{.data.keys}' | base64 -d)
 `
 
-// manifests returns the values of the template for the given flags.
+// manifests returns the manifests for the given flags.
 func (o *options) manifests(cmd *cobra.Command) (m manifests, err error) {
 	kubernetes := o.Kubernetes.Options()
 	m = manifests{
