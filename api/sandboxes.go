@@ -34,7 +34,7 @@ type Sandbox struct {
 	// AccessToken is envd's token; empty when the sandbox is not secured. Only envd requires it. No
 	// other port does, not even the port of the code interpreter (49999).
 	AccessToken Key `json:"envdAccessToken"`
-	// TrafficToken is the token for all other ports; empty when they are public.
+	// TrafficToken is the token for all ports except envd's; empty when these ports are public.
 	TrafficToken Key `json:"trafficAccessToken"`
 	// Domain replaces the configured domain when not empty.
 	Domain string `json:"domain"`

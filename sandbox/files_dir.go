@@ -51,7 +51,7 @@ type UploadDirParams struct {
 
 // DownloadDirParams sets how to copy a directory out of a sandbox.
 type DownloadDirParams struct {
-	// User is the user whose rights apply to reading, and relative paths begin at this user's
+	// User is the user with whose rights the files are read. Relative paths begin at this user's
 	// home. Empty means the sandbox's default user.
 	User string
 	// MaxBytes limits the bytes of all files together. MaxFiles limits the number of files,

@@ -117,8 +117,8 @@ func (r *fileReader) Close() error {
 	return r.body.Close()
 }
 
-// unexpectedEOF converts an io.EOF at the beginning, so that missing content differs from empty
-// content.
+// unexpectedEOF converts io.EOF to [io.ErrUnexpectedEOF], and returns other errors unchanged. It is
+// used for errors at the beginning of content, so that missing content differs from empty content.
 func unexpectedEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -188,8 +188,8 @@ func (s *source) end() error {
 	return s.failed
 }
 
-// askInterval is the time between two questions to the service about the destination of an upload,
-// while the reader of the upload returns nothing.
+// askInterval is the interval at which an upload asks the service about its destination while the
+// reader of the upload returns nothing.
 const askInterval = 2 * time.Second
 
 // attend asks about the destination of the upload every askInterval while one Read of r lasts,

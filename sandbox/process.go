@@ -26,8 +26,9 @@ const (
 	keepalive = "50"
 	// startTimeout limits the time of a process's start.
 	startTimeout = time.Minute
-	// killGrace is the time between a process's deadline and the kill by the daemon. This client kills
-	// the process at the deadline; the daemon kills it only if that request does not arrive.
+	// killGrace is the time between a process's deadline and the kill by the daemon. At the deadline
+	// this client requests a kill of the process. The daemon kills the process by itself only if this
+	// request does not arrive.
 	killGrace = 2 * time.Second
 	// endGrace limits the time for which a stream remains open after the end of its process.
 	endGrace = time.Second

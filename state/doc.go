@@ -49,7 +49,8 @@
 //     [Naive], and the other way round.
 //   - The name of a time's location is kept if it is in the IANA database
 //     ("Europe/Berlin", "CET", "UTC"); otherwise only the offset is kept. A name that a
-//     program gave to an offset is kept if the zone has the same rules.
+//     program gave to an offset is kept if the database's zone of this name has the same
+//     rules.
 //   - A nil slice becomes an empty list, a nil map an empty dict.
 //   - A str with surrogates, which Python allows, becomes a Go string with
 //     each surrogate in its three-byte form (invalid UTF-8), and can be sent back
@@ -58,8 +59,8 @@
 //   - For a subclass of a builtin type, attributes beyond its base are not kept.
 //   - An array that is not one block of memory arrives as one, with the same
 //     elements.
-//   - For a DataFrame, attrs are not kept; nor is an index's freq whose name does not
-//     tell it in full.
+//   - For a DataFrame, attrs are not kept. The freq of an index is not kept if pandas cannot
+//     recreate it from its name.
 //   - Shared references are copied.
 //
 // Channels, functions, unsafe pointers, cycles, times before year 1, nesting deeper than

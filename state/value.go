@@ -17,7 +17,7 @@ type Value struct {
 	depth  int
 	opaque bool
 	other  Opaque
-	json   bool // the value comes from JSON, as for FromJSON
+	json   bool // the value comes from a JSON text; see FromJSON
 }
 
 // NewValue encodes a Go value, like [Marshal].

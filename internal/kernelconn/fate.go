@@ -17,8 +17,8 @@ const afterInterrupt = 500 * time.Millisecond
 
 // fate is the information in a message about the end of the kernel's process.
 type fate struct {
-	// restarted means that another process replaces the one that ended, without the variables.
-	// ended means that no process will replace it.
+	// restarted means that a new process replaces the ended process. The new process does not have
+	// the variables. ended means that no process will replace the ended process.
 	restarted, ended bool
 	// reason is a text for people; empty if the server gives no reason.
 	reason string

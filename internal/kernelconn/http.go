@@ -30,8 +30,8 @@ type HTTPCall struct {
 	Context, Language string
 	// Envs are environment variables for this call only.
 	Envs map[string]string
-	// Queued is called with the number of calls of this handle that run before this one, if there are
-	// any. It may be nil.
+	// Queued is called only if other calls of this handle run before this call. position is the number
+	// of these other calls. Queued may be nil.
 	Queued func(position int) error
 	// Line receives the lines of the answer. It must return [ErrEnd] for the line that ends the
 	// execution. If it returns another error, the code is interrupted, and the call returns this

@@ -14,7 +14,7 @@ import (
 // returned.
 const maxCalls = 1024
 
-// caller makes calls of tools within their limits, for the code of a run or for a [Toolbox].
+// caller calls tools for the code of a run or for a [Toolbox], within the limits of each tool.
 type caller struct {
 	tools map[string]*boundTool
 	work  sync.WaitGroup // counts the functions that have not returned

@@ -173,8 +173,8 @@ func (r *Run) Get(ctx context.Context, name string) (state.Value, error) {
 
 // Pull applies to st the changes that code made in the sandbox. It sets variables that differ from
 // the value that was last sent or pulled. It adds new variables, except those whose name starts
-// with an underscore. It removes variables that code deleted. If a variable was Set in st since
-// then, the change by code takes precedence.
+// with an underscore. It removes variables that code deleted. If a variable was Set in st after it
+// was last sent or pulled, the change by code takes precedence.
 //
 // Pull compares each variable completely, whatever its size: types, lengths, keys and their order,
 // values however deep, and the index, names and dtypes of tables. To compare, the kernel reads its
@@ -187,9 +187,10 @@ func (r *Run) Get(ctx context.Context, name string) (state.Value, error) {
 //   - Whether two names, or two parts, are one object. If code changes an object through one name,
 //     Pull applies the change to each variable that contains the object.
 //   - The order of a set, and the order in memory of an array that is not one block.
-//   - A memoryview that became equal bytes, or bytes that became an equal memoryview.
-//   - Of a value without a Go form inside another, and of a value that is too large:
-//     anything but its class and the first 200 characters of its repr, or its length.
+//   - The replacement of a memoryview by bytes with the same content, or the reverse.
+//   - Most of a value that is too large, or that has no Go form and is inside another value. Pull
+//     compares only the class of such a value, and the first 200 characters of its repr or its
+//     length.
 //
 // If the new value of a variable of st has no Go form, the variable is opaque in st. Pull leaves
 // out new variables whose value has no Go form, and new variables with the name of a builtin. If

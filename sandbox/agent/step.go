@@ -49,8 +49,8 @@ type Step struct {
 	overran   time.Duration // the limit after which the code was interrupted; 0 if it was not
 }
 
-// Decode stores Value in the variable to which the parameter to points, by the rules of
-// [state.Unmarshal]. Value is the final answer if Final is set, and otherwise the value of the last
+// Decode decodes Value by the rules of [state.Unmarshal], and stores the result in the variable
+// whose address is to. Value is the final answer if Final is set, and otherwise the value of the last
 // expression. If there is no value, Decode returns an error.
 func (s *Step) Decode(to any) error {
 	if !s.Final && !hasMain(s.Results) {

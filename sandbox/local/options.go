@@ -101,8 +101,8 @@ func WithEngine(e Engine) Option { return func(s *settings) { s.engine = e } }
 func WithIsolation(i Isolation) Option { return func(s *settings) { s.isolation = i } }
 
 // WithBinary sets the program, such as e2bctl, that runs as the processes of the cloud and as the
-// daemon (envd) of every sandbox. The default is this program. This program and the set program
-// must have the same version.
+// daemon (envd) of every sandbox. The default is this program. The program at path must have the
+// same version as this program.
 func WithBinary(path string) Option { return func(s *settings) { s.binary = path } }
 
 // WithAddress sets the address to listen on, as host:port. The host must be a loopback address. The

@@ -29,7 +29,7 @@ func WaitProcess(name string) ReadyCommand {
 // WaitFile waits until a file exists.
 func WaitFile(path string) ReadyCommand { return ReadyCommand("[ -f " + shell.Quote(path) + " ]") }
 
-// WaitFor waits for d in whole seconds, at least one second.
+// WaitFor waits for d, rounded down to whole seconds, but for at least one second.
 func WaitFor(d time.Duration) ReadyCommand {
 	return ReadyCommand(fmt.Sprintf("sleep %d", max(1, int64(d/time.Second))))
 }

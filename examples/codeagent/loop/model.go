@@ -171,7 +171,7 @@ type unreachableError struct{ err error }
 func (e *unreachableError) Error() string { return e.err.Error() }
 func (e *unreachableError) Unwrap() error { return e.err }
 
-// temporary reports whether the same question may be answered later.
+// temporary reports whether, despite err, the model may answer the same question later.
 func temporary(err error) bool {
 	if answered, ok := errors.AsType[*StatusError](err); ok {
 		return answered.Status == http.StatusTooManyRequests || answered.Status >= 500

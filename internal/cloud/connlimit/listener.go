@@ -98,7 +98,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// add makes room for a connection. It returns nil if there is none.
+// add makes room for a connection and adds it. It returns nil if there is no room.
 func (l *limit) add(inner *net.TCPConn) *conn {
 	for {
 		l.mu.Lock()

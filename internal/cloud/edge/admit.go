@@ -32,9 +32,10 @@ func (k class) limit() int {
 
 const (
 	maxRequests = 1000
-	// maxStrangers bounds the requests without the token. The sandbox's own ports can serve more
-	// requests than that, so such requests cannot keep out the owner. The sandbox refuses such a
-	// request at once, so it lasts only if its sender keeps it open.
+	// maxStrangers bounds the requests without the token to the sandbox's own ports. It is lower than
+	// the number of requests that these ports can serve, so requests without the token cannot keep
+	// out the owner. The sandbox refuses a request without the token at once. Therefore such a request
+	// lasts only if its sender keeps it open.
 	maxStrangers = 32
 )
 

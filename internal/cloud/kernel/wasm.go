@@ -84,8 +84,8 @@ func (l *startingLines) Receive(take func(*link.Message) error) error {
 // maxEnding bounds the length, in bytes, of the reason for the end of a process.
 const maxEnding = 256
 
-// handleEnding records the reason why a Python in WebAssembly ends. The exit status does not
-// contain the reason, because it is always the same.
+// handleEnding records the reason why a Python in WebAssembly ends. The exit status is always the
+// same, so it does not contain the reason.
 func (p *process) handleEnding(m *link.Message) error {
 	var ending struct {
 		Reason string `json:"reason"`

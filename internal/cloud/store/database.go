@@ -163,8 +163,8 @@ func (d *database) delete(table Table, id string) error {
 	return d.update(func(tx *bolt.Tx) error { return tx.Bucket([]byte(table)).Delete([]byte(id)) })
 }
 
-// note writes a record to its own file, and does not wait for the disk. bolt's file is not used for
-// such records: if bolt did not wait for the disk, a power failure could destroy its whole file.
+// note writes a record to a separate file, and does not wait for the disk. It does not use bolt's
+// file, because a power failure could destroy that whole file if bolt did not wait for the disk.
 func (d *database) note(table Table, id string, entry []byte) error {
 	written := filepath.Join(d.dir, staging, noteName(table, id)) // if this fails, the next start removes the file
 	err := os.WriteFile(written, entry, 0o600)

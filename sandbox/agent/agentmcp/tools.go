@@ -18,7 +18,7 @@ const (
 	// maxTools bounds the number of a server's tools, and also the number of pages of the server's
 	// list of tools.
 	maxTools = 1000
-	// maxListBytes limits the bytes of a server's list, including all texts.
+	// maxListBytes limits the bytes of a server's list of tools, including all texts.
 	maxListBytes = 16 << 20
 	// maxName, maxDescription and maxSchema limit the bytes of the texts of one tool.
 	maxName, maxDescription, maxSchema = 256, 16 << 10, 256 << 10

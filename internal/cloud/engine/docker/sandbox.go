@@ -106,7 +106,7 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 }
 
 // base returns the image below the sandbox. If the sandbox starts with saved files, base also
-// returns the paths of the image that were removed.
+// returns the paths that the saved container had removed from the image.
 func (e *Engine) base(ctx context.Context, o engine.SandboxOptions) (saved, error) {
 	if o.Files != "" {
 		return e.readSaved(ctx, o.Files)

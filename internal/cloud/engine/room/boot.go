@@ -296,7 +296,7 @@ func (s *Sandbox) makeGroup() (*cgroup.Group, error) {
 	return s.room.groups.Create(strconv.FormatUint(s.number, 10), limits)
 }
 
-// bootTimeout bounds each of the two stages.
+// bootTimeout returns the time limit for each of the two stages of a sandbox's start.
 func (s *Sandbox) bootTimeout() time.Duration {
 	if s.options.Files != "" || s.options.Memory != "" {
 		return bootTimeout + restoreTimeout

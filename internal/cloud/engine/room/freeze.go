@@ -64,7 +64,7 @@ func (s *Sandbox) Thaw(ctx context.Context) error {
 	return nil
 }
 
-// stop forbids new orders of kernels, and stops all processes. It returns the function that undoes
+// stop forbids ordering new kernels, and stops all processes. It returns the function that undoes
 // both.
 func (s *Sandbox) stop(ctx context.Context) (resume func(context.Context) error, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, freezeTimeout, errFreezeTimeout)

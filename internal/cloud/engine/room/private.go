@@ -39,7 +39,7 @@ type private struct {
 	work    sync.WaitGroup
 }
 
-// unshown has the list of the files in the trees that sandboxes must not see. It is immutable.
+// unshown lists the files that sandboxes must not see in the trees. It is immutable.
 type unshown struct {
 	list []byte    // paths in the format that inside.readPrivate reads
 	made time.Time // start of the oldest full search, of all surveys from which list was made

@@ -34,7 +34,7 @@ type Listener struct {
 	close func() error
 
 	mu      sync.Mutex
-	servers []net.Conn // the newest servers, the oldest first
+	servers []net.Conn // the newest servers, at most maxServers, sorted from oldest to newest
 }
 
 // Listen makes a Listener of l, which it takes over. A server proves itself with the private half

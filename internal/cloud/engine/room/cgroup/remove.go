@@ -55,7 +55,7 @@ func stopForks(dir string) {
 	}
 }
 
-// Remove removes groups, which may all contain the same processes.
+// Remove removes control groups. Several or all of them may contain the same processes.
 func Remove(ctx context.Context, dirs []string) error {
 	for _, dir := range dirs {
 		stopForks(dir)

@@ -68,8 +68,9 @@ var readableFiles = []string{
 	"/etc/bash.bashrc", "/etc/inputrc", "/proc",
 }
 
-// holdInPlace applies the seccomp filter of a restricted sandbox in place. The second stage does so
-// itself, before any of the sandbox's code runs, because it becomes the holder.
+// holdInPlace applies the seccomp filter of a restricted sandbox in place. Before any of the
+// sandbox's code runs, the process of the second stage calls holdInPlace itself, because
+// [holder.Start] makes the calling process the holder.
 func holdInPlace(root *place.Root) error {
 	if root == nil || !root.Restricted {
 		return nil

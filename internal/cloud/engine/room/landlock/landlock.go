@@ -55,8 +55,8 @@ func KeepsSignals() error {
 	return err
 }
 
-// LeavesOpen returns notes about actions that an old version of Landlock does not prevent. They are
-// actions between processes of the same id.
+// LeavesOpen returns notes about actions between processes of the same user id that an old version
+// of Landlock does not prevent.
 func LeavesOpen() (notes []string) {
 	version, err := version()
 	if err != nil {
