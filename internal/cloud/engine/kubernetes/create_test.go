@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -16,24 +17,30 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestCreateWithoutAnswer checks that an object is removed if nobody knows whether it was made, and
-// that an object of the same name is not touched.
-func TestCreateWithoutAnswer(t *testing.T) {
+// TestCreateIsRefused checks that an object is removed if nobody knows whether it was made, that an
+// object of the same name is not touched, and that a quota is waited for until it is counted.
+func TestCreateIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		answer func(w http.ResponseWriter)
-		want   []string // methods of the requests
+		answer func(w http.ResponseWriter, n int) // to the n-th request
+		want   []string                           // methods of the requests
 	}{
-		"the connection breaks": {func(w http.ResponseWriter) {
+		"the connection breaks": {func(w http.ResponseWriter, _ int) {
 			conn, _, err := w.(http.Hijacker).Hijack()
 			if err == nil {
 				conn.Close()
 			}
 		}, []string{"POST", "DELETE"}},
-		"it exists": {func(w http.ResponseWriter) {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusConflict)
-			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"AlreadyExists","message":"it exists","code":409}`)
+		"it exists": {func(w http.ResponseWriter, _ int) { refuse(w, http.StatusConflict, "AlreadyExists", "it exists") }, []string{"POST"}},
+		"a quota is new": {func(w http.ResponseWriter, n int) {
+			if n < 3 {
+				refuse(w, http.StatusForbidden, "Forbidden", "status unknown for quota: sandboxes, resources: count/sandboxes.agents.x-k8s.io")
+				return
+			}
+			refuse(w, http.StatusConflict, "AlreadyExists", "it exists")
+		}, []string{"POST", "POST", "POST"}},
+		"a quota is used up": {func(w http.ResponseWriter, _ int) {
+			refuse(w, http.StatusForbidden, "Forbidden", "exceeded quota: sandboxes, used: 3, limited: 3")
 		}, []string{"POST"}},
 	} {
 		var mu sync.Mutex
@@ -43,7 +50,7 @@ func TestCreateWithoutAnswer(t *testing.T) {
 			defer mu.Unlock()
 			got = append(got, r.Method)
 			if r.Method == http.MethodPost {
-				tt.answer(w)
+				tt.answer(w, len(got))
 				return
 			}
 			w.Header().Set("Content-Type", "application/json")
@@ -70,4 +77,11 @@ func TestCreateWithoutAnswer(t *testing.T) {
 		}
 		mu.Unlock()
 	}
+}
+
+// refuse answers as an API server does.
+func refuse(w http.ResponseWriter, code int, reason, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"message":%q,"code":%d}`, reason, message, code)
 }

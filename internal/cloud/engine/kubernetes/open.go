@@ -28,7 +28,7 @@ var _ kubelink.Engine = Linked{}
 func (Linked) Open(ctx context.Context, o kubelink.Options, logger *slog.Logger) (engine.Engine, error) {
 	logTo(logger)
 	if o.ProgramImage == "" {
-		return nil, errors.New("the engine kubernetes needs the image with the program that serves a sandbox from inside: name it with --program-image")
+		return nil, errors.New("the engine kubernetes needs the image with the program that serves a sandbox from inside: name it with --program-image of e2bctl local up or serve")
 	}
 	c, err := find(o)
 	if err != nil {

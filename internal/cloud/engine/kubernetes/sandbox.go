@@ -1,10 +1,12 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/tunnel"
@@ -102,17 +105,33 @@ func (e *Engine) unconnected(o engine.SandboxOptions, name string) (*sandbox, er
 	return s, nil
 }
 
-// create makes the object of a sandbox.
+// Bounds of the wait for a quota: how often create tries again, and for how long.
+const (
+	quotaPause    = 250 * time.Millisecond
+	quotaPatience = 30 * time.Second
+)
+
+// create makes the object of a sandbox. The API server refuses objects until the cluster has counted
+// those of a new quota, which takes a moment after the manifests were applied, so create tries again.
 func (e *Engine) create(ctx context.Context, o engine.SandboxOptions, name string) error {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(e.object(o, name))
 	if err != nil {
 		return err
 	}
-	_, err = e.client.Resource(sandboxes).Namespace(e.options.Namespace).Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
-	if err != nil {
+	waited := wait.PollUntilContextTimeout(ctx, quotaPause, quotaPatience, true, func(context.Context) (bool, error) {
+		_, err = e.client.Resource(sandboxes).Namespace(e.options.Namespace).Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
+		return !isUncounted(err), nil
+	})
+	if err = cmp.Or(err, waited); err != nil {
 		return fmt.Errorf("create the object %s: %w", name, err)
 	}
 	return nil
+}
+
+// isUncounted reports whether an object was refused because the cluster has not counted the objects of
+// a quota yet. The text is that of the API server's admission plugin ResourceQuota.
+func isUncounted(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "status unknown for quota")
 }
 
 // start waits for the pod, and connects to its envd.
