@@ -125,6 +125,13 @@ type ImageRegistry struct {
 	GCPServiceAccount Key
 }
 
+// Format writes the fields, and "[redacted]" for a key that is set. Without this method, fmt would
+// print the keys in a struct that has a pointer to a login, if the verb does not fit, like %s.
+func (i ImageRegistry) Format(f fmt.State, verb rune) {
+	type fields ImageRegistry
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), fields(i))
+}
+
 var errLogin = fmt.Errorf("api: the login to a registry wants Username and Password, or AWSAccessKeyID, AWSSecretAccessKey and AWSRegion, or GCPServiceAccount: %w", ErrInvalidArgument)
 
 // wire returns the login as the map that the API expects.

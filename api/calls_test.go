@@ -295,11 +295,13 @@ func TestSecretsNeverShow(t *testing.T) {
 		Sandbox{AccessToken: value, TrafficToken: value}, SandboxInfo{AccessToken: value}, Volume{Token: value}, Team{APIKey: value}, APIKey{Key: value},
 	} {
 		var out bytes.Buffer
-		fmt.Fprintf(&out, "%v %+v %#v", x, x, x)
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x", "%t"} {
+			fmt.Fprintf(&out, verb, x)
+		}
 		must.Do(t, json.NewEncoder(&out).Encode(x))
 		slog.New(slog.NewTextHandler(&out, nil)).InfoContext(t.Context(), "m", "x", x)
 		slog.New(slog.NewJSONHandler(&out, nil)).InfoContext(t.Context(), "m", "x", x)
-		if strings.Contains(out.String(), value) {
+		if strings.Contains(out.String(), value) || strings.Contains(out.String(), fmt.Sprintf("%x", value)) {
 			t.Errorf("%T shows its secret: %s", x, &out)
 		}
 	}

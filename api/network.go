@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 )
 
@@ -46,6 +47,13 @@ type EgressProxyConfig struct {
 	Password Key    `json:"password,omitempty"`
 	// TLS encrypts the connection to the proxy. Nil means no TLS.
 	TLS *EgressProxyTLS `json:"tls,omitempty"`
+}
+
+// Format writes the fields, and "[redacted]" for a key that is set. Without this method, fmt would
+// print the keys in a struct that has a pointer to a proxy, if the verb does not fit, like %s.
+func (p EgressProxyConfig) Format(f fmt.State, verb rune) {
+	type fields EgressProxyConfig
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), fields(p))
 }
 
 // EgressProxyTLS configures TLS to a proxy. The proxy's certificate is always verified.

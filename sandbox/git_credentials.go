@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 )
@@ -21,6 +22,13 @@ type GitCredentials struct {
 	Username string
 	// Password is the password or token; its type keeps it out of logs.
 	Password Key
+}
+
+// Format writes the fields, and "[redacted]" for a key that is set. Without this method, fmt would
+// print the keys in a struct that has a pointer to credentials, if the verb does not fit, like %s.
+func (c GitCredentials) Format(f fmt.State, verb rune) {
+	type fields GitCredentials
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), fields(c))
 }
 
 // GitAuthenticateParams sets where to store credentials.

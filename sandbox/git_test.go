@@ -122,8 +122,12 @@ func TestGitRefuses(t *testing.T) {
 			t.Errorf("%s: %v", name, test.err)
 		}
 	}
-	if got := fmt.Sprintf("%v %+v %#v", secret, *secret, *secret); strings.Contains(got, "hunter2") {
-		t.Error(got)
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%t"} {
+		for _, x := range []any{secret, *secret, &GitCloneParams{Credentials: secret}, Network{EgressProxy: &EgressProxy{Password: "hunter2"}}} {
+			if got := fmt.Sprintf(verb, x); strings.Contains(got, "hunter2") {
+				t.Errorf("%s of %T: %s", verb, x, got)
+			}
+		}
 	}
 	if n := s.seen("POST /process"); n != 0 {
 		t.Errorf("%d commands ran", n)

@@ -72,6 +72,13 @@ type EgressProxy struct {
 	TLS *EgressProxyTLS
 }
 
+// Format writes the fields, and "[redacted]" for a key that is set. Without this method, fmt would
+// print the keys in a struct that has a pointer to a proxy, if the verb does not fit, like %s.
+func (p EgressProxy) Format(f fmt.State, verb rune) {
+	type fields EgressProxy
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), fields(p))
+}
+
 // EgressProxyTLS configures TLS to an [EgressProxy]. The proxy's certificate is always verified.
 type EgressProxyTLS struct {
 	// Enabled turns TLS on. The other fields need it.
