@@ -172,7 +172,7 @@ var imports = map[string]string{
 	"internal/cloud/engine/room/hello":      "internal/cloud/engine/guest",
 	"internal/cloud/engine/room/halt":       "",
 	"internal/cloud/engine/room/holder":     "internal/cloud/engine/room/seccomp",
-	"internal/cloud/engine/room/inside": "internal/cloud/engine/guest internal/cloud/engine/guest/login internal/cloud/engine/link internal/cloud/engine/room/capability" +
+	"internal/cloud/engine/room/inside": "internal/cloud/child internal/cloud/engine/guest internal/cloud/engine/guest/login internal/cloud/engine/link internal/cloud/engine/room/capability" +
 		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello internal/cloud/shortage" +
 		" internal/cloud/engine/room/holder" +
 		" internal/cloud/engine/room/instance internal/cloud/engine/room/landlock internal/cloud/engine/room/layer" +

@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // boundVariable makes this program start a cloud with the isolation that it names, and use up
@@ -67,8 +70,7 @@ func useBounds(w io.Writer, level string) error {
 			return err
 		}
 		fmt.Fprint(w, "inside: ", result.Stdout)
-		// Two processes. Neither reaches a limit of its own. The second begins when the first is the
-		// largest of all, the server included; the kernel ends the largest.
+		// Two processes. Neither reaches a limit of its own. The kernel prefers them to the server.
 		const eat = "import os, signal\nr, w = os.pipe()\nif os.fork() == 0:\n os.read(r, 1)\n x = b'x' * (300 << 20)\n signal.pause()\n" +
 			"x = b'x' * (300 << 20)\nos.write(w, b'x')\nsignal.pause()"
 		_, err = sb.Commands.Run(ctx, "exec python3 -c \""+eat+"\"", nil)
@@ -77,6 +79,31 @@ func useBounds(w io.Writer, level string) error {
 		fmt.Fprintln(w, "kernel:", reason(err))
 		return nil
 	}, cloud.Option())
+}
+
+// TestServerSurvives checks that the kernel, if the memory of the machine or the container runs out,
+// ends the commands and kernels of sandboxes before the server.
+func TestServerSurvives(t *testing.T) {
+	t.Parallel()
+	own, err := os.ReadFile("/proc/self/oom_score_adj")
+	must.Do(t, err)
+	server, err := strconv.Atoi(strings.TrimSpace(string(own)))
+	must.Do(t, err)
+	least := min(server+200, 1000)
+	for _, level := range []local.Isolation{local.Full, local.Restricted, local.None} {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			sb := sandboxtest.New(t, local.WithIsolation(level)).Create(t)
+			if got, err := strconv.Atoi(sandboxtest.Run(t, sb, "cat /proc/self/oom_score_adj")); err != nil || got < least {
+				t.Errorf("a command has the score %d (%v), want at least %d, the server has %d", got, err, least, server)
+			}
+			execution, err := sb.RunCode(t.Context(), "int(open('/proc/self/oom_score_adj').read())", nil)
+			must.Do(t, err)
+			if got, err := strconv.Atoi(execution.Text()); err != nil || got < least {
+				t.Errorf("a kernel has the score %d (%v), want at least %d, the server has %d", got, err, least, server)
+			}
+		})
+	}
 }
 
 // reason says whether memory ran out.

@@ -10,15 +10,19 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"strings"
 	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// badness is the OOM score adjustment of children. When the sandbox runs out of memory, the
-// kernel therefore kills a child before envd. E2B uses the same value.
-const badness = 100
+// Badness is added to the OOM score adjustment of children. When the sandbox runs out of memory,
+// the kernel therefore kills a child before envd. E2B uses the same value.
+const Badness = 100
+
+// MaxBadness is the greatest OOM score adjustment that the kernel accepts.
+const MaxBadness = 1000
 
 // started is the table of the children of this process. It is global because children belong to
 // the process as a whole.
@@ -43,7 +47,7 @@ func Start(cmd *exec.Cmd) error {
 		return err
 	}
 	started.processes[cmd.Process.Pid] = cmd.Process
-	preferAsVictim(cmd.Process.Pid)
+	PreferAsVictim(cmd.Process.Pid, Badness)
 	leaveRoom(cmd.Process.Pid)
 	return nil
 }
@@ -75,7 +79,7 @@ func Adopt(pid int) (*os.Process, error) {
 		return nil, fmt.Errorf("child: adopt process %d: %w", pid, err)
 	}
 	started.processes[pid] = p
-	preferAsVictim(pid)
+	PreferAsVictim(pid, Badness)
 	leaveRoom(pid)
 	return p, nil
 }
@@ -187,13 +191,22 @@ func leaveRoom(pid int) {
 	_ = unix.Prlimit(pid, unix.RLIMIT_NPROC, &l, nil)
 }
 
-// preferAsVictim sets the OOM score adjustment of a child. It ignores errors: if /proc is masked,
-// it cannot set the adjustment, and the OOM killer then chooses processes by size alone.
-func preferAsVictim(pid int) {
+// PreferAsVictim sets the OOM score adjustment of a process to this process's plus badness. It
+// ignores errors: if /proc is masked, it cannot set the adjustment, and the OOM killer then chooses
+// processes by size alone.
+func PreferAsVictim(pid, badness int) {
+	own, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		return
+	}
+	score, err := strconv.Atoi(strings.TrimSpace(string(own)))
+	if err != nil {
+		return
+	}
 	f, err := os.OpenFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", os.O_WRONLY, 0)
 	if err != nil {
 		return
 	}
 	defer f.Close()
-	_, _ = f.WriteString(strconv.Itoa(badness))
+	_, _ = f.WriteString(strconv.Itoa(min(score+badness, MaxBadness)))
 }

@@ -5,6 +5,7 @@ package child_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -72,8 +73,13 @@ func TestStartIsPreferredVictim(t *testing.T) {
 	must.Do(t, child.Start(cmd))
 	score, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/oom_score_adj")
 	must.Do(t, err)
-	if got := strings.TrimSpace(string(score)); got != "100" {
-		t.Errorf("oom_score_adj = %s, want 100", got)
+	own, err := os.ReadFile("/proc/self/oom_score_adj")
+	must.Do(t, err)
+	var of, parent int
+	fmt.Sscan(string(score), &of)
+	fmt.Sscan(string(own), &parent)
+	if want := min(parent+child.Badness, child.MaxBadness); of != want {
+		t.Errorf("oom_score_adj = %d, want %d, which is more than this process's", of, want)
 	}
 	stdin.Close()
 	_ = child.Wait(cmd)

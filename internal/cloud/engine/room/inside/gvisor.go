@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
@@ -244,19 +245,13 @@ func (p *runscProcess) command(ctx context.Context, dir *os.File, args ...string
 	cmd.Stdout, cmd.Stderr = said, said
 	err := cmd.Start()
 	if err == nil {
-		preferAsVictim(cmd.Process.Pid)
+		child.PreferAsVictim(cmd.Process.Pid, child.MaxBadness) // rather than the sandbox
 		err = cmd.Wait()
 	}
 	if err != nil {
 		return fmt.Errorf("runsc %s: %w: %s", args[0], err, said)
 	}
 	return nil
-}
-
-// preferAsVictim makes the kernel kill the process pid rather than the sandbox when memory runs
-// out for both. Errors are ignored.
-func preferAsVictim(pid int) {
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0)
 }
 
 // runscFlags returns the flags of all runsc commands. The sandbox's limits apply to all of runsc,

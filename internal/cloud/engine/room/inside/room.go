@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
@@ -188,6 +189,9 @@ func (r *roomProcess) spawn(m wire.Message, files *wire.Files) error {
 	}
 	r.running[m.ID] = p.Cmd.Process
 	r.mu.Unlock()
+	if m.Role != wire.RoleZygote {
+		child.PreferAsVictim(p.Cmd.Process.Pid, 2*child.Badness) // rather than the server
+	}
 	handle := os.NewFile(uintptr(pidfd), "pidfd")
 	err = r.server.SendFiles(wire.Message{Kind: wire.KindSpawned, ID: m.ID}, wire.Lent(wire.FilePidfd, handle))
 	handle.Close()
