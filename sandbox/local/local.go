@@ -51,7 +51,7 @@ type Report struct {
 	UserIDs       int    // number of user ids in a sandbox; 1 when root and user have the same id
 	Python        string // path of the interpreter; empty if there is none
 	// PythonNote contains the features that the Python lacks and their remedies, like [Python].Note.
-	// It is also in Notes.
+	// It is also in Notes. It is empty if Engine uses a Python of its own.
 	PythonNote string
 	// Promises lists the features of sandboxes, each with the reason if Engine lacks it on this
 	// machine. A request for a missing feature returns an error that names the feature.

@@ -12,6 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 )
 
@@ -100,11 +101,19 @@ func reportOf(r engine.Report) Report {
 }
 
 func (r running) report() Report {
-	report, env := reportOf(r.Report()), r.Python()
-	report.Python, report.PythonNote, report.StateNotes = env.Python, env.Note, r.StateNotes()
+	report := reportOf(r.Report())
+	report.StateNotes = r.StateNotes()
 	report.Notes = slices.Concat(report.Notes, report.StateNotes)
-	if env.Note != "" {
-		report.Notes = append(report.Notes, env.Note)
-	}
+	report.addPython(r.Python())
 	return report
+}
+
+// addPython adds the Python that was found on this machine to the report.
+func (r *Report) addPython(env *pyenv.Env) {
+	r.Python = env.Python
+	// The other engines do not use it for kernels.
+	if env.Note != "" && (r.Engine == EngineRoom || r.Engine == EngineGVisor) {
+		r.PythonNote = env.Note
+		r.Notes = append(r.Notes, env.Note)
+	}
 }
