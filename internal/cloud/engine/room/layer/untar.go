@@ -98,62 +98,91 @@ func (u *untar) entries(r *tar.Reader) error {
 	}
 }
 
-// entry handles one entry of the archive.
+// entry applies one entry of the archive to the layer.
 func (u *untar) entry(h *tar.Header, r io.Reader) error {
-	if h.Typeflag == tar.TypeXGlobalHeader {
-		return nil
-	}
-	names, err := splitName(h.Name)
-	if err != nil {
-		return err
-	}
-	if len(names) == 0 {
-		if h.Typeflag != tar.TypeDir {
-			return errors.New("the root is a directory")
-		}
-		if err := u.leave(1); err != nil {
-			return err
-		}
-		return u.describe(h)
-	}
-	parents, name := names[:len(names)-1], names[len(names)-1]
-	if slices.ContainsFunc(parents, func(p string) bool { return strings.HasPrefix(p, whiteoutPrefix) }) {
-		return nil // AUFS's own files
-	}
+	dir, name, does, err := classify(h)
 	switch {
-	case name == opaqueName:
-		return u.opaque(parents)
-	case strings.HasPrefix(name, metaPrefix):
-		return nil
-	case strings.HasPrefix(name, whiteoutPrefix): // regardless of its type
-		return u.remove(parents, strings.TrimPrefix(name, whiteoutPrefix))
-	case h.Typeflag == tar.TypeLink:
-		return u.link(parents, name, h.Linkname)
+	case err != nil || does == nothing:
+		return err
+	case does == linkFile: // enters the directory of the target first
+		return u.link(dir, name, h.Linkname)
 	}
-	if err := u.enter(parents); err != nil {
+	if err := u.enter(dir); err != nil {
 		return err
 	}
-	return u.make(name, h, r)
+	switch does {
+	case hideAll:
+		return u.opaque()
+	case hideName:
+		return u.remove(name)
+	case describeRoot:
+		return u.describe(h)
+	case makeDirectory:
+		return u.directory(name, h)
+	case makeRegular:
+		return u.regular(name, h, r)
+	case makeSymlink:
+		return u.special(name, h, func() error { return unix.Symlinkat(h.Linkname, u.fd(), name) })
+	case makeFIFO:
+		return u.special(name, h, func() error { return unix.Mknodat(u.fd(), name, unix.S_IFIFO|0o600, 0) })
+	default: // makeDevice: every sandbox has its own devices, so the name only disappears
+		return u.hide(name)
+	}
 }
 
-// make makes an entry in the current directory.
-func (u *untar) make(name string, h *tar.Header, r io.Reader) error {
-	switch h.Typeflag {
-	case tar.TypeDir:
-		return u.directory(name, h)
-	case tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse:
-		return u.regular(name, h, r)
-	case tar.TypeSymlink:
-		return u.special(name, h, func() error { return unix.Symlinkat(h.Linkname, u.fd(), name) })
-	case tar.TypeFifo:
-		return u.special(name, h, func() error { return unix.Mknodat(u.fd(), name, unix.S_IFIFO|0o600, 0) })
-	case tar.TypeChar, tar.TypeBlock: // every sandbox has its own devices
-		if _, err := u.clear(name); err != nil {
-			return err
-		}
-		return u.whiteout(name)
+// effect is the effect of an entry on the layer.
+type effect uint8
+
+const (
+	nothing       effect = iota
+	hideAll              // hides the content of the entry's directory in the layers below
+	hideName             // hides a name in the layers below
+	describeRoot         // sets the attributes of the root
+	makeDirectory        // makes a directory, or sets its attributes
+	makeRegular          // makes a regular file
+	makeSymlink          // makes a symbolic link
+	makeFIFO             // makes a FIFO
+	makeDevice           // makes a device
+	linkFile             // makes a hard link
+)
+
+// effects contains the effect of each type of entry that makes a file.
+var effects = [256]effect{
+	tar.TypeDir: makeDirectory, tar.TypeReg: makeRegular, tar.TypeCont: makeRegular, tar.TypeGNUSparse: makeRegular,
+	tar.TypeSymlink: makeSymlink, tar.TypeFifo: makeFIFO, tar.TypeChar: makeDevice, tar.TypeBlock: makeDevice, tar.TypeLink: linkFile,
+}
+
+// classify returns the directory in which an entry has its effect, the name that it makes or hides
+// there, and the effect.
+func classify(h *tar.Header) (dir []string, name string, does effect, err error) {
+	if h.Typeflag == tar.TypeXGlobalHeader {
+		return nil, "", nothing, nil
 	}
-	return fmt.Errorf("entries of type %q are not supported", h.Typeflag)
+	names, err := splitName(h.Name)
+	switch {
+	case err != nil:
+		return nil, "", nothing, err
+	case len(names) > 0:
+		dir, name = names[:len(names)-1], names[len(names)-1]
+	case h.Typeflag == tar.TypeDir:
+		return nil, "", describeRoot, nil
+	default:
+		return nil, "", nothing, errors.New("the root is a directory")
+	}
+	removed, hides := strings.CutPrefix(name, whiteoutPrefix) // regardless of its type
+	switch {
+	case slices.ContainsFunc(dir, func(p string) bool { return strings.HasPrefix(p, whiteoutPrefix) }):
+		return nil, "", nothing, nil // AUFS's own files
+	case name == opaqueName:
+		return dir, "", hideAll, nil
+	case strings.HasPrefix(name, metaPrefix):
+		return nil, "", nothing, nil
+	case hides:
+		return dir, removed, hideName, nil
+	case effects[h.Typeflag] == nothing:
+		return nil, "", nothing, fmt.Errorf("entries of type %q are not supported", h.Typeflag)
+	}
+	return dir, name, effects[h.Typeflag], nil
 }
 
 // splitName returns the parts of a name in the image, which starts at the root with or without a

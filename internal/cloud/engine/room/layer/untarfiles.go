@@ -71,11 +71,8 @@ func removeAll(dir *os.File, name string) error {
 	}
 }
 
-// opaque makes a directory hide the content of the same directory in the layers below.
-func (u *untar) opaque(names []string) error {
-	if err := u.enter(names); err != nil {
-		return err
-	}
+// opaque makes the current directory hide the content of the same directory in the layers below.
+func (u *untar) opaque() error {
 	if len(u.path) > 1 {
 		return u.hideBelow()
 	}
@@ -96,21 +93,21 @@ func (u *untar) removeEach(root *os.File) error {
 	defer dir.Close()
 	names, err := dir.Readdirnames(-1)
 	for _, name := range names {
-		if err := u.remove(nil, name); err != nil {
+		if err := u.leave(1); err != nil {
+			return err
+		}
+		if err := u.remove(name); err != nil {
 			return err
 		}
 	}
 	return err
 }
 
-// remove hides a name of the layers below. If the layer itself has a file with that name, the file
-// stays.
-func (u *untar) remove(parents []string, name string) error {
+// remove hides a name of the current directory in the layers below. If the layer itself has a file
+// with that name, the file stays.
+func (u *untar) remove(name string) error {
 	if name == "" || name == "." || name == ".." {
 		return errors.New("it removes nothing that has a name")
-	}
-	if err := u.enter(parents); err != nil {
-		return err
 	}
 	var stat unix.Stat_t
 	err := unix.Fstatat(u.fd(), name, &stat, unix.AT_SYMLINK_NOFOLLOW)
@@ -124,6 +121,14 @@ func (u *untar) remove(parents []string, name string) error {
 		return err
 	}
 	return u.hideBelow()
+}
+
+// hide removes a name of the current directory from the layer and hides it in the layers below.
+func (u *untar) hide(name string) error {
+	if _, err := u.clear(name); err != nil {
+		return err
+	}
+	return u.whiteout(name)
 }
 
 // whiteout hides a name of the layers below, if one of them has it and the layer itself does not.
