@@ -79,7 +79,7 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files *wire
 		return err
 	}
 	var spec wire.EnvdSpec
-	if err := decodeSpec(raw, &spec); err != nil {
+	if err := wire.DecodeSpec(raw, &spec); err != nil {
 		return err
 	}
 	if err := holdInPlace(spec.Root); err != nil {

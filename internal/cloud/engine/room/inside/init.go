@@ -24,7 +24,7 @@ func runInit(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	// Restrictions apply to this thread, which the exec then makes the only one.
 	runtime.LockOSThread()
 	var spec wire.InitSpec
-	if err := decodeSpec(raw, &spec); err != nil {
+	if err := wire.DecodeSpec(raw, &spec); err != nil {
 		return err
 	}
 	if spec.Root != nil {

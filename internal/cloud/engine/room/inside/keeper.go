@@ -18,7 +18,7 @@ import (
 // it exits.
 func keep(ctx context.Context, c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	var spec instance.Spec
-	if err := decodeSpec(raw, &spec); err != nil {
+	if err := wire.DecodeSpec(raw, &spec); err != nil {
 		return err
 	}
 	lock, err := files.Take(wire.FileLock)

@@ -23,7 +23,7 @@ import (
 // rights over these files only.
 func runLayers(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	var spec wire.LayersSpec
-	if err := decodeSpec(raw, &spec); err != nil {
+	if err := wire.DecodeSpec(raw, &spec); err != nil {
 		return err
 	}
 	unix.Umask(0) // modes are used as written

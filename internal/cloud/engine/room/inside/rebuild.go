@@ -38,7 +38,7 @@ func runMounter(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 		return err
 	}
 	var spec wire.InitSpec
-	if err := decodeSpec(raw, &spec); err != nil {
+	if err := wire.DecodeSpec(raw, &spec); err != nil {
 		return err
 	}
 	unix.Umask(0) // modes are used as written
@@ -72,7 +72,7 @@ func runEnterer(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 		return err
 	}
 	var spec wire.EnterSpec
-	if err := decodeSpec(raw, &spec); err != nil {
+	if err := wire.DecodeSpec(raw, &spec); err != nil {
 		return err
 	}
 	if err := files.End(); err != nil {

@@ -4,7 +4,6 @@ package inside
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strconv"
@@ -15,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// envd is the control connection of the second stage of an envd, and nil in every other process.
-var envd *wire.Conn
+// envdControl is the control connection of the second stage of an envd, and nil in every other process.
+var envdControl *wire.Conn
 
 // init runs the role for which the local cloud started this process, if package hello reports a
 // stage. The roles that do not serve an envd never leave this function. This package imports only
@@ -33,11 +32,11 @@ func init() {
 	case hello.Installing:
 		exit(install(os.Args[2], os.Args[3:]))
 	}
-	c, err := connect(sent)
+	c, err := takeControl(sent)
 	switch {
 	case err != nil:
 	case stage == hello.Second:
-		envd = c
+		envdControl = c
 		return
 	default:
 		err = takeRole(c, map[wire.Role]func(wire.Message, *wire.Files) error{
@@ -67,7 +66,7 @@ func Serve(serve func(context.Context, *Guest) error) {
 	case hello.Pod:
 		exit(runPod(context.Background(), serve))
 	}
-	c := envd
+	c := envdControl
 	if c == nil {
 		return
 	}
@@ -80,7 +79,7 @@ func Serve(serve func(context.Context, *Guest) error) {
 				return err
 			}
 			var spec wire.EnvdSpec
-			if err := decodeSpec(m.Spec, &spec); err != nil {
+			if err := wire.DecodeSpec(m.Spec, &spec); err != nil {
 				return err
 			}
 			if err := holdInPlace(spec.Root); err != nil {
@@ -91,8 +90,8 @@ func Serve(serve func(context.Context, *Guest) error) {
 	}))
 }
 
-// connect takes over the control connection. sent is the error of sending the hello over it.
-func connect(sent error) (*wire.Conn, error) {
+// takeControl takes over the control connection. sent is the error of sending the hello over it.
+func takeControl(sent error) (*wire.Conn, error) {
 	if sent != nil {
 		return nil, fmt.Errorf("say hello: %w", sent)
 	}
@@ -158,13 +157,6 @@ func closeInherited() error {
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
 			wire.CloseFD(fd)
 		}
-	}
-	return nil
-}
-
-func decodeSpec(data json.RawMessage, v any) error {
-	if err := json.Unmarshal(data, v); err != nil {
-		return fmt.Errorf("%w: %w", wire.ErrProtocol, err)
 	}
 	return nil
 }

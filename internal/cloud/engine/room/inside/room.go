@@ -40,7 +40,7 @@ type roomProcess struct {
 
 func runRoom(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	var spec wire.RoomSpec
-	if err := decodeSpec(raw, &spec); err != nil {
+	if err := wire.DecodeSpec(raw, &spec); err != nil {
 		return err
 	}
 	spawn.Supervise(spawn.RoomProcessors)
@@ -301,7 +301,7 @@ func inNamespace(of *os.Process, kind int, name string, do func() error) error {
 // keepMeminfo keeps the /proc/meminfo of a sandbox up to date until the sandbox ends.
 func (r *roomProcess) keepMeminfo(m wire.Message, files *wire.Files) error {
 	var spec wire.MeminfoSpec
-	if err := decodeSpec(m.Spec, &spec); err != nil {
+	if err := wire.DecodeSpec(m.Spec, &spec); err != nil {
 		return err
 	}
 	r.mu.Lock() // so that this and the sandbox's end exclude each other

@@ -28,7 +28,7 @@ var notSaved = []string{"dev", "proc", "sys", "run/e2b"}
 // files cannot make it read or change other files.
 func runSaver(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	var spec wire.SaveSpec
-	if err := decodeSpec(raw, &spec); err != nil {
+	if err := wire.DecodeSpec(raw, &spec); err != nil {
 		return err
 	}
 	from, err := files.Take(wire.FileFiles)

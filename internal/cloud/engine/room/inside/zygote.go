@@ -29,7 +29,7 @@ var linearAlgebra = []string{"OPENBLAS_NUM_THREADS=1", "OPENBLAS_THREAD_TIMEOUT=
 func runZygote(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	runtime.LockOSThread()
 	var spec wire.ZygoteSpec
-	if err := decodeSpec(raw, &spec); err != nil {
+	if err := wire.DecodeSpec(raw, &spec); err != nil {
 		return err
 	}
 	unix.Umask(0) // modes are used as written

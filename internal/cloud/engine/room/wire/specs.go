@@ -3,12 +3,24 @@
 package wire
 
 import (
+	"encoding/json"
+	"fmt"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
 )
+
+// DecodeSpec decodes the specification in a message into spec, a pointer. Its error matches
+// [ErrProtocol].
+func DecodeSpec(data json.RawMessage, spec any) error {
+	if err := json.Unmarshal(data, spec); err != nil {
+		return fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	return nil
+}
 
 // RoomSpec configures the room.
 type RoomSpec struct {
