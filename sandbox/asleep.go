@@ -50,8 +50,8 @@ func (a *asleep) end() {
 	}
 }
 
-// own reports whether this handle has paused the sandbox.
-func (a *asleep) own() bool {
+// pausedHere reports whether this handle has paused the sandbox.
+func (a *asleep) pausedHere() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.taken

@@ -16,15 +16,15 @@ func TestRefusedPauseIsNotAwaited(t *testing.T) {
 		t.Error("a call does not wait while the pause is asked for")
 	}
 	settle(false)
-	if a.wait(ended) || a.own() {
+	if a.wait(ended) || a.pausedHere() {
 		t.Error("a call waits for a pause that was refused")
 	}
 	a.begin()(true)
-	if !a.wait(ended) || !a.own() {
+	if !a.wait(ended) || !a.pausedHere() {
 		t.Error("a call does not wait for the pause after one that was refused")
 	}
 	a.end()
-	if a.wait(ended) || a.own() {
+	if a.wait(ended) || a.pausedHere() {
 		t.Error("a call waits for a pause that is over")
 	}
 }

@@ -179,7 +179,7 @@ func (c *collector) stream(name string, text []byte) error {
 	}
 	now := time.Now()
 	c.logs.note(stream, len(text), now)
-	if err := output(c.logs.of(stream), w, text); err != nil {
+	if err := output(c.logs.stream(stream), w, text); err != nil {
 		return fmt.Errorf("write %s: %w", stream, err)
 	}
 	if c.event == nil {

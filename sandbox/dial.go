@@ -84,7 +84,7 @@ func (sb *Sandbox) dial(ctx, life context.Context, end func(), port int) (*portC
 		// Ending the relay is no reason to resume the sandbox.
 		select {
 		case <-sb.asleep.awake():
-			if t.relay.same(life) == nil {
+			if t.relay.checkSameProcess(life) == nil {
 				t.endRelay()
 			}
 		case <-life.Done():

@@ -284,7 +284,7 @@ func TestSameProcess(t *testing.T) {
 		{7, config("cmd", "a", "b"), nil}, {7, nil, nil}, {8, config("cmd"), nil},
 		{7, config("cmd", "a", "c"), errReplaced}, {7, config("cmd", "a"), errReplaced}, {7, config("cmd"), errReplaced}, {7, config("other", "a", "b"), errReplaced},
 	} {
-		if err := (&attachment{sb: sb, pid: test.pid, config: test.config}).same(t.Context()); !errors.Is(err, test.want) {
+		if err := (&attachment{sb: sb, pid: test.pid, config: test.config}).checkSameProcess(t.Context()); !errors.Is(err, test.want) {
 			t.Errorf("pid %d, %v: got %v, want %v", test.pid, test.config, err, test.want)
 		}
 	}

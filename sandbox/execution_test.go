@@ -126,7 +126,7 @@ func TestLogs(t *testing.T) {
 	say := func(stream OutputStream, text string, later time.Duration) {
 		at = at.Add(later)
 		l.note(stream, len(text), at)
-		_, _ = l.of(stream).Write([]byte(text))
+		_, _ = l.stream(stream).Write([]byte(text))
 	}
 	say(StreamStdout, "one ", 0)
 	say(StreamStdout, "two\n", time.Millisecond) // at once: one entry

@@ -102,7 +102,7 @@ func (f *Files) Open(ctx context.Context, path string, p *FileParams) (io.ReadCl
 	idle := newIdleTimer(p.IdleTimeout, cancel)
 	fail := func(op string, err error) error { return f.failed(ctx, op, path, err) }
 	content, body, err := f.download(ctx, path, p)
-	idle.rest()
+	idle.stop()
 	if err != nil {
 		defer end()
 		return nil, fail("open", err)

@@ -43,7 +43,7 @@ func (t *idleTimer) arm() {
 	}
 }
 
-func (t *idleTimer) rest() {
+func (t *idleTimer) stop() {
 	if t.timer != nil {
 		t.timer.Stop()
 	}
@@ -99,7 +99,7 @@ type fileReader struct {
 func (r *fileReader) Read(p []byte) (int, error) {
 	r.idle.arm()
 	n, err := r.content.Read(p)
-	r.idle.rest()
+	r.idle.stop()
 	r.progress.add(n)
 	switch {
 	case err == nil:
@@ -144,7 +144,7 @@ var errUploadEnded = errors.New("the upload has ended")
 
 func (s *source) Read(p []byte) (int, error) {
 	going := s.going(func() {
-		s.idle.rest()
+		s.idle.stop()
 		s.reads++
 		s.reading = true
 	})
@@ -181,7 +181,7 @@ func (s *source) going(do func()) bool {
 func (s *source) end() error {
 	s.going(func() {
 		s.ended = true
-		s.idle.rest()
+		s.idle.stop()
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -35,7 +35,7 @@ func newLogs(limit int64) logs {
 	return logs{stdout: newOutput(limit), stderr: newOutput(limit), entries: clip.NewEnds[logEntry](maxLogs)}
 }
 
-func (l *logs) of(stream OutputStream) *clip.Output {
+func (l *logs) stream(stream OutputStream) *clip.Output {
 	if stream == StreamStderr {
 		return l.stderr
 	}
@@ -44,7 +44,7 @@ func (l *logs) of(stream OutputStream) *clip.Output {
 
 // note records that the stream is about to receive size bytes.
 func (l *logs) note(stream OutputStream, size int, now time.Time) {
-	start := l.of(stream).Total()
+	start := l.stream(stream).Total()
 	if l.last.stream != stream || now.Sub(l.last.time) > logWindow {
 		l.flush()
 		l.last = logEntry{stream: stream, time: now, start: start}
@@ -64,7 +64,7 @@ func (l *logs) list() (list []Output, dropped int) {
 	l.flush()
 	texts := map[OutputStream]keptText{}
 	for _, stream := range []OutputStream{StreamStdout, StreamStderr} {
-		c := l.of(stream)
+		c := l.stream(stream)
 		texts[stream] = keptText{string(c.Head()), string(c.Tail()), c.Total()}
 	}
 	dropped = int(l.entries.Dropped())

@@ -69,7 +69,7 @@ func wheelCacheOf(given *wheelCache, address string) wheelCache {
 	return wheelCache{}
 }
 
-func (c wheelCache) on() bool { return c.limit >= 0 }
+func (c wheelCache) enabled() bool { return c.limit >= 0 }
 
 func (c wheelCache) path(name string) (string, error) {
 	if c.directory != "" {
@@ -84,7 +84,7 @@ func (c wheelCache) path(name string) (string, error) {
 func (c wheelCache) open(sums []string) *os.File {
 	for _, sum := range sums {
 		path, err := c.path(sum)
-		if err != nil || !c.on() {
+		if err != nil || !c.enabled() {
 			return nil
 		}
 		f, err := os.Open(path)

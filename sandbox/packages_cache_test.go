@@ -71,7 +71,7 @@ func TestWheelCache(t *testing.T) {
 		t.Errorf("what was spoiled on the disk: %q", got)
 	}
 	c.limit = -1
-	if c.on() || cached(t, c, sum) != "" {
+	if c.enabled() || cached(t, c, sum) != "" {
 		t.Error("a cache that is off")
 	}
 }
@@ -135,11 +135,11 @@ func TestWheelCacheIsNear(t *testing.T) {
 	for address, on := range map[string]bool{
 		"http://127.0.0.1:3000": true, "http://localhost:1": true, "http://[::1]:1": true, "": false, "https://sandbox.e2b.app": false, "http://10.0.0.1": false,
 	} {
-		if got := wheelCacheOf(nil, address).on(); got != on {
+		if got := wheelCacheOf(nil, address).enabled(); got != on {
 			t.Errorf("%q: %v", address, got)
 		}
 	}
-	if !wheelCacheOf(&wheelCache{}, "https://sandbox.e2b.app").on() || wheelCacheOf(&wheelCache{limit: -1}, "http://localhost").on() {
+	if !wheelCacheOf(&wheelCache{}, "https://sandbox.e2b.app").enabled() || wheelCacheOf(&wheelCache{limit: -1}, "http://localhost").enabled() {
 		t.Error("the option does not decide")
 	}
 }

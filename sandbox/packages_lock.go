@@ -69,7 +69,7 @@ func (p *Packages) Lock(ctx context.Context, requirements []string, params *Lock
 	defer run.close(ctx)
 	lock, err := run.resolve(ctx, arguments)
 	if err == nil && place.wasm != nil {
-		lock = lock.without(before)
+		lock = lock.withoutInstalled(before)
 	}
 	return lock, err
 }
@@ -100,8 +100,8 @@ func (c *pipRun) resolve(ctx context.Context, requirements []string) (*LockFile,
 	return lock, err
 }
 
-// without returns a lock without the packages that a sandbox has.
-func (l *LockFile) without(have *site) *LockFile {
+// withoutInstalled returns a lock without the packages that a sandbox has.
+func (l *LockFile) withoutInstalled(have *site) *LockFile {
 	versions := have.versions()
 	missing := &LockFile{Comment: l.Comment, Packages: []LockedPackage{}}
 	for _, one := range l.Packages {

@@ -65,7 +65,7 @@ func (p *Packages) InstallLock(ctx context.Context, lock *LockFile, params *Inst
 	}
 	defer place.close(ctx)
 	have, names := before.versions(), pip.Names(wanted)
-	missing := lock.without(before)
+	missing := lock.withoutInstalled(before)
 	for _, one := range lock.Packages {
 		name := pip.Normalize(one.Name)
 		names = append(names, name)
@@ -113,7 +113,7 @@ func (p *Packages) installLocked(ctx context.Context, place *place, lock *LockFi
 	// pip leaves no copy of a wheel that it installs from an index, so wheels for the cache are
 	// downloaded first.
 	toKeep := &LockFile{}
-	if p.wheels.on() {
+	if p.wheels.enabled() {
 		for _, one := range absent.Packages {
 			if one.File != "" {
 				toKeep.Packages = append(toKeep.Packages, one)

@@ -182,7 +182,7 @@ func (p *Packages) installResolved(ctx context.Context, place *place, run *pipRu
 	if err != nil {
 		return err
 	}
-	return p.installWheels(ctx, place, lock.without(have), func() (*pipRun, error) { return run, nil })
+	return p.installWheels(ctx, place, lock.withoutInstalled(have), func() (*pipRun, error) { return run, nil })
 }
 
 // installWheels installs the packages of a lock. Wheels come from the cache of this machine. start
@@ -234,7 +234,7 @@ func (p *Packages) fetch(ctx context.Context, run *pipRun, lock *LockFile, direc
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("sandbox: install packages: %w", err)
 	}
-	if p.wheels.on() {
+	if p.wheels.enabled() {
 		toKeep := &LockFile{}
 		for _, one := range lock.Packages {
 			if one.File != "" {

@@ -60,7 +60,7 @@ func (a *attachment) rejoin(life context.Context) error {
 	for pause := rejoinPause; ; pause *= 2 {
 		next, err := a.sb.connectProcess(ctx, life, a.user, byPID(a.pid))
 		if err == nil {
-			if err = a.same(ctx); err != nil {
+			if err = a.checkSameProcess(ctx); err != nil {
 				next.release()
 				return err
 			}
@@ -83,10 +83,10 @@ func (a *attachment) rejoin(life context.Context) error {
 // errReplaced means that the process has ended and that another process has its pid.
 var errReplaced = errors.New("the sandbox was started anew, and its pid is another process's")
 
-// same returns an error if the pid belongs to another process, because the sandbox was started anew
-// from its files. If the pid belongs to no process, same returns nil. It cannot check a process
-// that this handle did not start.
-func (a *attachment) same(ctx context.Context) error {
+// checkSameProcess returns an error if the pid belongs to another process, because the sandbox was
+// started anew from its files. If the pid belongs to no process, checkSameProcess returns nil. It
+// cannot check a process that this handle did not start.
+func (a *attachment) checkSameProcess(ctx context.Context) error {
 	if a.config == nil {
 		return nil
 	}
@@ -137,7 +137,7 @@ func (a *attachment) await(ctx context.Context, waiting *audience) {
 	a.mu.Lock()
 	away := a.away
 	a.mu.Unlock()
-	if away == nil || waiting == nil || a.sb.asleep.own() {
+	if away == nil || waiting == nil || a.sb.asleep.pausedHere() {
 		return
 	}
 	defer waiting.join()()

@@ -221,7 +221,7 @@ func Elements[T any](a Array) ([]T, error) {
 		return nil, fmt.Errorf("state: %w", err)
 	}
 	out := make([]T, n)
-	if a.same(t, reflect.TypeFor[T]()) {
+	if a.storedAsGo(t, reflect.TypeFor[T]()) {
 		if _, err := binary.Decode(a.Data, t.order, out); err == nil {
 			return out, nil
 		}
@@ -239,8 +239,8 @@ func Elements[T any](a Array) ([]T, error) {
 	return out, nil
 }
 
-// same reports whether the buffer stores the elements as Go does.
-func (a Array) same(t dtype, to reflect.Type) bool {
+// storedAsGo reports whether the buffer stores the elements as Go does.
+func (a Array) storedAsGo(t dtype, to reflect.Type) bool {
 	if a.Fortran && len(a.Shape) > 1 || to.Size() != uintptr(t.size) || to.PkgPath() != "" {
 		return false
 	}
@@ -267,7 +267,7 @@ func (d *decoder) fitArray(start int, n node, a Array, v reflect.Value) error {
 	if v.Kind() != reflect.Slice || len(a.Shape) == 0 {
 		return d.mismatch(n, v)
 	}
-	if len(a.Shape) == 1 && a.same(t, v.Type().Elem()) {
+	if len(a.Shape) == 1 && a.storedAsGo(t, v.Type().Elem()) {
 		v.Set(reflect.MakeSlice(v.Type(), a.Shape[0], a.Shape[0]))
 		if _, err := binary.Decode(a.Data, t.order, v.Interface()); err == nil {
 			return nil

@@ -413,7 +413,7 @@ func (o *redactedOutput) handle(m *jupyter.Message) error {
 	if s == nil {
 		return nil // there are only these two streams
 	}
-	return o.say(name, s.write(text), m.Header)
+	return o.forwardText(name, s.write(text), m.Header)
 }
 
 // json redacts a JSON document. It redacts the decoded strings, so their escapes do not matter.
@@ -453,7 +453,7 @@ func (r *redactor) tree(v any) any {
 	return v
 }
 
-func (o *redactedOutput) say(name string, text []byte, header jupyter.Header) error {
+func (o *redactedOutput) forwardText(name string, text []byte, header jupyter.Header) error {
 	if len(text) == 0 {
 		return nil
 	}
@@ -467,7 +467,7 @@ func (o *redactedOutput) say(name string, text []byte, header jupyter.Header) er
 func (o *redactedOutput) flush() error {
 	var failed []error
 	for _, name := range []string{"stdout", "stderr"} {
-		failed = append(failed, o.say(name, o.streams[name].flush(), jupyter.Header{MsgType: "stream"}))
+		failed = append(failed, o.forwardText(name, o.streams[name].flush(), jupyter.Header{MsgType: "stream"}))
 	}
 	return errors.Join(failed...)
 }

@@ -272,7 +272,7 @@ func (c *chartJSON) series() ([]PointData, error) {
 			if len(p) != 2 {
 				return s, fmt.Errorf("a point has %d coordinates", len(p))
 			}
-			s.Points[i] = Point{p[0].on(c.XScale), p[1].on(c.YScale)}
+			s.Points[i] = Point{p[0].onScale(c.XScale), p[1].onScale(c.YScale)}
 		}
 		return s, nil
 	})
@@ -325,7 +325,7 @@ func (c *coordinate) UnmarshalJSON(data []byte) (err error) {
 	return err
 }
 
-func (c coordinate) on(s Scale) Coordinate {
+func (c coordinate) onScale(s Scale) Coordinate {
 	at := Coordinate{Number: c.number, Text: c.text}
 	if s == ScaleDatetime {
 		for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", time.DateOnly} {
@@ -341,7 +341,7 @@ func (c coordinate) on(s Scale) Coordinate {
 func onScale(from []coordinate, s Scale) []Coordinate {
 	to := make([]Coordinate, len(from))
 	for i, c := range from {
-		to[i] = c.on(s)
+		to[i] = c.onScale(s)
 	}
 	return to
 }

@@ -116,8 +116,8 @@ func (c *conversion) warn(at *parser.Range, format string, args ...any) {
 	c.warnings = append(c.warnings, "Dockerfile: "+text)
 }
 
-// at returns the lines of an instruction, for a warning.
-func at(n *parser.Node) *parser.Range {
+// linesOf returns the lines of an instruction, for a warning.
+func linesOf(n *parser.Node) *parser.Range {
 	return &parser.Range{Start: parser.Position{Line: n.StartLine}}
 }
 
@@ -334,7 +334,7 @@ func (c *conversion) argValue(n *parser.Node, key, word string, hasDefault bool)
 		return value, true, nil
 	}
 	if !hasDefault && platformArg().MatchString(key) {
-		c.warn(at(n), "ARG %s has no value unless it is given as a build argument", key)
+		c.warn(linesOf(n), "ARG %s has no value unless it is given as a build argument", key)
 	}
 	value, err = c.value(word)
 	return value, hasDefault, err

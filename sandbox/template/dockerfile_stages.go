@@ -51,7 +51,7 @@ func (c *conversion) convert(nodes []*parser.Node, target string) (Definition, e
 	for _, n := range nodes[first:] {
 		do := c.instruction
 		if name(n) == "FROM" {
-			do = c.from
+			do = c.beginStage
 		}
 		if err := do(n); err != nil {
 			wrong = append(wrong, fmt.Errorf("line %d: %w", n.StartLine, err))
@@ -74,8 +74,8 @@ func (c *conversion) convert(nodes []*parser.Node, target string) (Definition, e
 // stageName matches the valid names of a stage.
 var stageName = lazyregexp.New(`^[a-z][a-z0-9-_.]*$`)
 
-// from begins a stage.
-func (c *conversion) from(n *parser.Node) error {
+// beginStage begins a stage.
+func (c *conversion) beginStage(n *parser.Node) error {
 	found, err := flags(n, []string{"platform"}, nil, nil)
 	if err != nil {
 		return err

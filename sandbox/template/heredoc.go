@@ -37,7 +37,7 @@ func (c *conversion) runFlags(n *parser.Node) error {
 		switch {
 		case flag == "--network=default" || flag == "--security=sandbox":
 		case isMount && (kind == "cache" || kind == "tmpfs"):
-			c.warn(at(n), "--mount=type=%s of RUN is not supported, and left out", kind)
+			c.warn(linesOf(n), "--mount=type=%s of RUN is not supported, and left out", kind)
 		case isMount && kind == "bind":
 			return errors.New("--mount=type=bind of RUN is not supported: COPY what the command needs")
 		case isMount:

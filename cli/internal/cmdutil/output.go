@@ -96,7 +96,7 @@ func writeTable(w io.Writer, width int, header []string, rows [][]string, shorte
 	}
 	room := roomOfLast(width, header, cells)
 	for room < idColumns && len(spare) > 0 {
-		header, cells = without(slices.Index(header, spare[0]), header, cells)
+		header, cells = withoutColumn(slices.Index(header, spare[0]), header, cells)
 		room, spare = roomOfLast(width, header, cells), spare[1:]
 	}
 	if shorten && room >= idColumns {
@@ -120,8 +120,8 @@ func roomOfLast(width int, header []string, cells [][]string) int {
 	return width
 }
 
-// without returns a table without one of its columns.
-func without(column int, header []string, cells [][]string) ([]string, [][]string) {
+// withoutColumn returns a table without one of its columns.
+func withoutColumn(column int, header []string, cells [][]string) ([]string, [][]string) {
 	fewer := make([][]string, len(cells))
 	for i, row := range cells {
 		fewer[i] = slices.Concat(row[:column], row[column+1:])

@@ -40,7 +40,7 @@ func newPlan(from, to tree, remove bool) (*plan, error) {
 		e := from[name]
 		there, exists := to[name]
 		switch {
-		case e.kind == unsendable, exists && e.same(there):
+		case e.kind == unsendable, exists && e.equals(there):
 			continue
 		case exists && there.keeps && !e.isDir():
 			return nil, &fs.PathError{Op: "replace", Path: name, Err: fmt.Errorf("%w: something in it is ignored, and stays", syscall.EISDIR)}

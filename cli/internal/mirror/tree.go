@@ -29,8 +29,8 @@ func (e entry) isDir() bool { return e.kind == fs.ModeDir }
 // more precisely.
 const timeStep = 100 * time.Nanosecond
 
-// same reports whether the entries are equal, so that nothing needs to be sent.
-func (e entry) same(other entry) bool {
+// equals reports whether the entries are equal, so that nothing needs to be sent.
+func (e entry) equals(other entry) bool {
 	switch {
 	case e.kind != other.kind:
 		return false

@@ -94,9 +94,9 @@ func (f *tomlFormat) edit(text []byte, name string, s server) (edited []byte, ex
 	}
 	if at := slices.IndexFunc(parts, func(p tomlPart) bool { return p.isTable }); at >= 0 {
 		before, after := text[:parts[at].start], text[parts[at].end:]
-		return slices.Concat(without(before, 0, parts[:at]), []byte(entry), without(after, parts[at].end, parts[at+1:])), existed, nil
+		return slices.Concat(cutParts(before, 0, parts[:at]), []byte(entry), cutParts(after, parts[at].end, parts[at+1:])), existed, nil
 	}
-	edited = without(text, 0, parts)
+	edited = cutParts(text, 0, parts)
 	if len(edited) > 0 && edited[len(edited)-1] != '\n' {
 		edited = append(edited, newline...)
 	}
@@ -106,9 +106,9 @@ func (f *tomlFormat) edit(text []byte, name string, s server) (edited []byte, ex
 	return append(edited, entry...), existed, nil
 }
 
-// without returns end without the given parts. end is a text from offset to its end. The offsets in
+// cutParts returns end without the given parts. end is a text from offset to its end. The offsets in
 // parts count from the beginning of that text.
-func without(end []byte, offset int, parts []tomlPart) (left []byte) {
+func cutParts(end []byte, offset int, parts []tomlPart) (left []byte) {
 	for _, part := range parts {
 		left = append(left, end[:part.start-offset]...)
 		end, offset = end[part.end-offset:], part.end

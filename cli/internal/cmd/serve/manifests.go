@@ -61,8 +61,8 @@ func carries(flag string) bool {
 	}, flag)
 }
 
-// own reports whether a flag is one of the manifests themselves.
-func own(flag string) bool {
+// isManifestFlag reports whether a flag is one of the manifests themselves.
+func isManifestFlag(flag string) bool {
 	return slices.Contains([]string{"manifests", "keep-secrets", "server-namespace", "namespace", "program-image", "host", "engine", "max-sandboxes"}, flag)
 }
 
@@ -161,7 +161,7 @@ func (o *options) manifests(cmd *cobra.Command) (m manifests, err error) {
 func (o *options) checkManifests(cmd *cobra.Command, m manifests) error {
 	var foreign string
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
-		if foreign == "" && f.Changed && !carries(f.Name) && !own(f.Name) {
+		if foreign == "" && f.Changed && !carries(f.Name) && !isManifestFlag(f.Name) {
 			foreign = f.Name
 		}
 	})
