@@ -11,7 +11,6 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
@@ -19,10 +18,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
-
-// envdThreads is added to the limit of processes and threads of a sandbox's control group. These
-// additional threads are for envd, which crashes if it cannot start a thread.
-const envdThreads = 128
 
 // errLimit means that the control groups of a sandbox could not be made. It does not count as a
 // refusal of isolation.
@@ -65,7 +60,7 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	if o.Memory != "" && r.runsc == nil {
+	if o.Memory != "" && !r.runner.restores() {
 		return nil, fmt.Errorf("%w: it was saved by gVisor", engine.ErrOtherMachine)
 	}
 	s, err := r.prepareWith(ctx, limits, forUse, o)
@@ -286,14 +281,7 @@ func (s *Sandbox) enterRoot(ctx context.Context) error {
 
 // makeGroup makes the groups of the sandbox, with its limits.
 func (s *Sandbox) makeGroup() (*cgroup.Group, error) {
-	limits := s.limits
-	if s.room.runsc != nil {
-		limits.MaxProcesses = limits.MaxProcesses*threadsOfGVisor + gvisorThreads
-	}
-	if s.room.level == engine.Full { // without the group the sandbox's own processes are limited at this level, too
-		limits.MaxProcesses += envdThreads
-	}
-	return s.room.groups.Create(strconv.FormatUint(s.number, 10), limits)
+	return s.room.groups.Create(strconv.FormatUint(s.number, 10), s.room.runner.groupLimits(s.limits))
 }
 
 // bootTimeout returns the time limit for each of the two stages of a sandbox's start.
@@ -316,15 +304,8 @@ func (s *Sandbox) awaitBuilt(ctx context.Context) error {
 		return s.explain(ctx, "build", err)
 	}
 	defer files.Close()
-	if s.root == nil {
-		if s.files, err = files.Take(wire.FileFiles); err != nil {
-			return err
-		}
-	}
-	if s.root == nil && s.room.runsc == nil {
-		if err := s.keepMeminfo(files); err != nil {
-			return fmt.Errorf("keep /proc/meminfo: %w", err)
-		}
+	if err := s.room.runner.takeBuilt(s, files); err != nil {
+		return err
 	}
 	if s.exit, err = newExit(files.TakeList(wire.FileEgress)); err != nil {
 		return fmt.Errorf("take the egress path: %w", err)
@@ -383,8 +364,7 @@ func (s *Sandbox) explain(ctx context.Context, doing string, err error) error {
 }
 
 func (s *Sandbox) causeOfDeath() error {
-	// In gVisor's sandboxes the kernel kills the process of gVisor, and envd ends after it.
-	if (s.room.runsc != nil || s.status.Signaled() && s.status.Signal() == syscall.SIGKILL) && s.OOMKills() > 0 {
+	if s.room.runner.killed(s.status) && s.OOMKills() > 0 {
 		return engine.ErrOutOfMemory
 	}
 	if s.status.Signaled() {

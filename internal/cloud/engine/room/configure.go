@@ -30,26 +30,11 @@ func (s *Sandbox) configure(ctx context.Context, text []byte, as wire.Role) erro
 			files.Add(name, f)
 		}
 	}
-	if s.root == nil {
-		if err := s.name(); err != nil {
-			return err
-		}
+	spec := s.envdSpec()
+	if err := s.room.runner.configure(s, as, &spec, &files); err != nil {
+		return err
 	}
-	if s.room.runsc != nil && as == wire.RoleEnvd {
-		if s.options.Memory != "" {
-			memory, err := os.Open(s.options.Memory)
-			if err != nil {
-				return err
-			}
-			files.Add(wire.FileMemory, memory)
-		}
-		runsc, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", s.room.runsc.Fd())) // closed with the others
-		if err != nil {
-			return err
-		}
-		files.Add(wire.FileRunsc, runsc)
-	}
-	if err := s.envd.Assign(ctx, as, s.envdSpec(), &files); err != nil {
+	if err := s.envd.Assign(ctx, as, spec, &files); err != nil {
 		return s.explain(ctx, "configure", err)
 	}
 	if err := s.envd.AwaitReady(ctx, s.bootTimeout()); err != nil {
@@ -73,11 +58,7 @@ func (s *Sandbox) name() error {
 
 // rlimits returns the limits of every process of the sandbox.
 func (s *Sandbox) rlimits() ([]wire.Rlimit, error) {
-	processes := s.limits.MaxProcesses
-	if s.room.runsc != nil {
-		processes = min(processes, gvisorProcesses)
-	}
-	files, err := openFiles(processes)
+	files, err := openFiles(s.room.runner.openers(s.limits.MaxProcesses))
 	if err != nil {
 		return nil, err
 	}
@@ -96,19 +77,11 @@ func (s *Sandbox) rlimits() ([]wire.Rlimit, error) {
 		wire.Rlimit{unix.RLIMIT_RTPRIO, 0},
 		wire.Rlimit{unix.RLIMIT_NICE, 0},
 	)
-	if s.room.runsc != nil {
-		return limits, checkLimits(limits) // the remaining limits would count the memory and the threads of gVisor itself
+	own, err := s.room.runner.ownLimits(s)
+	if err != nil {
+		return nil, err
 	}
-	if s.room.groups.How("memory") == "" {
-		limits = append(limits, wire.Rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes) + s.room.options.ReservedBytes})
-	}
-	if most, limited := s.processLimit(); limited {
-		var own unix.Rlimit
-		if err := unix.Getrlimit(unix.RLIMIT_NPROC, &own); err != nil {
-			return nil, os.NewSyscallError("getrlimit", err)
-		}
-		limits = append(limits, wire.Rlimit{unix.RLIMIT_NPROC, min(most, own.Max)})
-	}
+	limits = append(limits, own...)
 	return limits, checkLimits(limits)
 }
 

@@ -49,7 +49,7 @@ func (s *Sandbox) answer(m wire.Message) error {
 		}
 		return nil
 	}
-	if s.room.runsc != nil && (m.Kind == wire.KindStop || m.Kind == wire.KindSaveMemory || m.Kind == wire.KindGoOn) {
+	if m.Kind != wire.KindTerminal && s.room.runner.takes(m.Kind) {
 		select {
 		case s.pause.answers <- m:
 			return nil
@@ -59,7 +59,7 @@ func (s *Sandbox) answer(m wire.Message) error {
 	if m.Kind == wire.KindKernel && m.ID != 0 {
 		return s.giveKernel(m.ID)
 	}
-	if m.Kind == wire.KindTerminal && m.ID != 0 && s.room.level == engine.Restricted {
+	if m.Kind == wire.KindTerminal && m.ID != 0 && s.room.runner.takes(m.Kind) {
 		return s.giveTerminal(m.ID)
 	}
 	if m.Kind != wire.KindEgress || m.ID == 0 || m.Host == "" || len(m.Host) > 255 || m.Port == 0 {
@@ -152,15 +152,12 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 // reach connects to a port, and calls release when the stream is closed. If possible, the server
 // itself connects to the ports of programs, because such a connection uses no descriptor of envd.
 func (s *Sandbox) reach(ctx context.Context, port int, release func()) (*stream, error) {
+	dial := s.room.runner.dialler(s)
 	switch {
-	case protocol.OwnPort(port), s.room.runsc != nil, s.room.level == engine.Restricted:
+	case protocol.OwnPort(port), dial == nil:
 		return s.askEnvd(ctx, port, release)
 	case s.entrance.IsShut(): // the kernel would take the connection for the program
 		return nil, engine.ErrFrozen
-	}
-	dial := dialHost
-	if s.root == nil {
-		dial = s.dialNetwork
 	}
 	conn, err := dial(ctx, uint16(port))
 	if err != nil {

@@ -70,7 +70,7 @@ func (s *Sandbox) stop(ctx context.Context) (resume func(context.Context) error,
 	ctx, cancel := context.WithTimeoutCause(ctx, freezeTimeout, errFreezeTimeout)
 	defer cancel()
 	s.pause.holdKernels(ctx)
-	thaw, err := s.stopProcesses(ctx)
+	thaw, err := s.room.runner.stopProcesses(ctx, s)
 	if err != nil {
 		s.pause.orderKernels()
 		return nil, err
@@ -81,11 +81,8 @@ func (s *Sandbox) stop(ctx context.Context) (resume func(context.Context) error,
 	}, nil
 }
 
-// stopProcesses stops all processes, and returns the function that lets them run again.
-func (s *Sandbox) stopProcesses(ctx context.Context) (thaw func() error, err error) {
-	if s.room.runsc != nil {
-		return s.stopInGVisor(ctx)
-	}
+// stopProcesses stops all processes of s, and returns the function that lets them run again.
+func (direct) stopProcesses(ctx context.Context, s *Sandbox) (thaw func() error, err error) {
 	if f := s.group.Freezer(); f != nil {
 		if err = f.Freeze(ctx); err == nil {
 			return f.Thaw, nil

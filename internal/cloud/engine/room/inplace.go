@@ -3,9 +3,11 @@
 package room
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 
@@ -13,7 +15,40 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
+
+// inPlace runs the programs of sandboxes without namespaces, restricted or not.
+type inPlace struct {
+	direct
+	room *Room
+}
+
+func (inPlace) groupLimits(limits engine.Limits) engine.Limits { return limits }
+
+func (inPlace) takeBuilt(*Sandbox, *wire.Files) error { return nil }
+
+func (inPlace) configure(*Sandbox, wire.Role, *wire.EnvdSpec, *wire.Files) error { return nil }
+
+// takes returns true for requests for terminals, which a restricted envd cannot open.
+func (p inPlace) takes(kind wire.Kind) bool {
+	return kind == wire.KindTerminal && p.room.level == engine.Restricted
+}
+
+func (p inPlace) dialler(*Sandbox) func(context.Context, uint16) (*net.TCPConn, error) {
+	if p.room.level == engine.Restricted {
+		return nil
+	}
+	return dialHost
+}
+
+func (p inPlace) limitsReport(why map[string]string) (memory, processes string) {
+	memory, processes = p.direct.memoryReport(why), "not enforced: "+why["pids"]
+	if _, apart := p.room.restrictedID(0); apart {
+		processes = "RLIMIT_NPROC of the sandbox's id"
+	}
+	return memory, processes
+}
 
 // planRoots returns the directory that contains the sandboxes' directories. The
 // ids that a root server gives to sandboxes cannot reach anything below its home,

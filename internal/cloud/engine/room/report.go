@@ -3,6 +3,7 @@
 package room
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -64,30 +65,13 @@ func (r *Room) fillReport(notes, hidden []string) {
 		Notes:     notes,
 		Hidden:    hidden,
 	}
-	switch {
-	case r.report.Memory != "":
-	case r.runsc != nil: // gVisor's process of each sandbox has all of the sandbox's memory
-		r.report.Memory = "not enforced: " + r.groups.Why["memory"]
-	default:
-		r.report.Memory = "not enforced for the sandbox, RLIMIT_DATA for each process: " + r.groups.Why["memory"]
-	}
+	memory, processes := r.runner.limitsReport(r.groups.Why)
+	r.report.Memory, r.report.Processes = cmp.Or(r.report.Memory, memory), cmp.Or(r.report.Processes, processes)
 	if r.report.CPU == "" {
 		r.report.CPU = "not enforced: " + r.groups.Why["cpu"]
 	}
-	switch {
-	case r.level != engine.Full:
+	if r.level != engine.Full {
 		r.report.Disk = "not enforced: no file system of its own"
-		switch {
-		case r.report.Processes != "":
-		case r.level == engine.Restricted && r.ids.apart:
-			r.report.Processes = "RLIMIT_NPROC of the sandbox's id"
-		default:
-			r.report.Processes = "not enforced: " + r.groups.Why["pids"]
-		}
-	case r.report.Processes == "" && r.runsc != nil:
-		r.report.Processes = "not enforced: " + r.groups.Why["pids"]
-	case r.report.Processes == "":
-		r.report.Processes = "RLIMIT_NPROC of the user namespace"
 	}
 	if how, why := r.groups.FreezesWith(); how != "" {
 		r.report.Pause = how

@@ -21,10 +21,6 @@ const (
 	maxLockedMemory  = 64 << 10 // in bytes
 	minOpenFiles     = 256      // with fewer, common programs do not work
 	leastOpenFiles   = 64       // with fewer, neither envd nor a kernel can serve anybody
-	// gvisorProcesses is more than the number of processes of gVisor that open files of the
-	// machine. There are only a few such processes, and they keep the files of all programs in
-	// the sandbox open.
-	gvisorProcesses = 64
 )
 
 // ulimits maps resource limits to the letters of the options of the shell's ulimit, such as n in

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -95,11 +96,11 @@ type Room struct {
 	system     int // the number of trees that are the system's
 	links      map[string]string
 	processors processors
-	roots      string     // the directory that contains the directories of sandboxes without namespaces
-	binary     *os.File   // the program to re-execute, which the keeper opened
-	linked     bool       // binary needs libraries to start
-	runsc      *os.File   // gVisor's program; nil: no gVisor
-	copying    sync.Mutex // locked while the binary is copied for gVisor
+	roots      string   // the directory that contains the directories of sandboxes without namespaces
+	binary     *os.File // the program to re-execute, which the keeper opened
+	linked     bool     // binary needs libraries to start
+	runsc      *os.File // gVisor's program; nil: no gVisor
+	runner     runner   // runs the programs of sandboxes; chosen with the level
 	groups     *cgroup.Groups
 	keeper     *Keeper
 	ownKeeper  *Keeper        // the keeper that ends with the room; nil: the options name another keeper
@@ -128,6 +129,39 @@ type Room struct {
 	next      uint64
 	slots     map[uint32]bool
 	sandboxes map[uint64]*Sandbox // all sandboxes that are not closed yet
+}
+
+// runner is one way to run the programs of sandboxes: in namespaces, in gVisor or in place. Each
+// method answers a question that has a different answer for each way.
+type runner interface {
+	// groupLimits returns the limits of the control groups of a sandbox with limits.
+	groupLimits(limits engine.Limits) engine.Limits
+	// openers returns the number of processes among which a sandbox's open files are divided.
+	openers(processes int) int
+	// ownLimits returns the resource limits that every process of s has in this runner only.
+	ownLimits(s *Sandbox) ([]wire.Rlimit, error)
+	// build adds the needs of the runner to the specification and the files of the first stage.
+	build(spec *wire.InitSpec, files *wire.Files) error
+	// takeBuilt takes the files that the first stage of s has made for the runner.
+	takeBuilt(s *Sandbox, files *wire.Files) error
+	// configure adds the needs of the runner to the specification and the files of envd.
+	configure(s *Sandbox, as wire.Role, spec *wire.EnvdSpec, files *wire.Files) error
+	// takes reports whether envd may send a message of a kind that only some runners know.
+	takes(kind wire.Kind) bool
+	// dialler returns the function with which the server connects to ports of s. It returns nil if
+	// only envd can connect to them.
+	dialler(s *Sandbox) func(ctx context.Context, port uint16) (*net.TCPConn, error)
+	// stopProcesses stops all processes of s, and returns the function that lets them run again.
+	stopProcesses(ctx context.Context, s *Sandbox) (thaw func() error, err error)
+	// saveMemory writes the memory of s to dir.
+	saveMemory(ctx context.Context, s *Sandbox, dir string) error
+	// restores reports whether a sandbox can begin with saved memory.
+	restores() bool
+	// killed reports whether the memory limit may have ended an envd with this status.
+	killed(status syscall.WaitStatus) bool
+	// limitsReport returns the report's text for memory and processes that no control group
+	// limits, for the reasons why.
+	limitsReport(why map[string]string) (memory, processes string)
 }
 
 // maxSaid bounds the number of bytes of the room's stderr that are kept.

@@ -20,7 +20,7 @@ import (
 
 // SaveMemory writes the memory of a sandbox that runs in gVisor to dir.
 func (s *Sandbox) SaveMemory(ctx context.Context, dir string) error {
-	if err := s.saveMemory(ctx, dir); err != nil {
+	if err := s.room.runner.saveMemory(ctx, s, dir); err != nil {
 		return fmt.Errorf("room: save the memory of sandbox %s to %s: %w", s.options.ID, dir, err)
 	}
 	return nil
@@ -34,10 +34,7 @@ const (
 	holdTimeout       = time.Minute
 )
 
-func (s *Sandbox) saveMemory(ctx context.Context, dir string) (err error) {
-	if s.room.runsc == nil {
-		return errors.ErrUnsupported
-	}
+func (*gvisor) saveMemory(ctx context.Context, s *Sandbox, dir string) (err error) {
 	end, err := s.standstill.Turn(ctx)
 	if err != nil {
 		return err
@@ -61,9 +58,9 @@ func (s *Sandbox) saveMemory(ctx context.Context, dir string) (err error) {
 	return nil
 }
 
-// stopInGVisor makes gVisor stop the processes of its sandbox. gVisor's own processes are then
+// stopProcesses makes gVisor stop the processes of its sandbox. gVisor's own processes are then
 // idle.
-func (s *Sandbox) stopInGVisor(ctx context.Context) (thaw func() error, err error) {
+func (*gvisor) stopProcesses(ctx context.Context, s *Sandbox) (thaw func() error, err error) {
 	thaw = func() error {
 		if err := s.ask(context.Background(), wire.KindGoOn, holdTimeout, nil); err != nil {
 			return s.lose(err)

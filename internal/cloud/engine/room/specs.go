@@ -51,7 +51,6 @@ func (s *Sandbox) envdSpec() wire.EnvdSpec {
 		Hostname: s.options.ID,
 		Egress:   s.options.Egress != nil,
 		Restored: s.options.Memory != "",
-		GVisor:   s.room.runsc != nil,
 		Network:  s.exit != nil,
 		Ranged:   s.room.ranged(),
 		Root:     s.root,
@@ -107,11 +106,8 @@ func (s *Sandbox) buildSpec(pid int, files *wire.Files) (spec wire.InitSpec, err
 		files.Add(wire.FileSaved, saved)
 		spec.Saved = s.savedLayout()
 	}
-	if s.room.runsc != nil {
-		spec.GVisor = true
-		if spec.Program, err = s.room.showProgram(files); err != nil {
-			return spec, err
-		}
+	if err := s.room.runner.build(&spec, files); err != nil {
+		return spec, err
 	}
 	if files.Len() >= wire.MaxFiles {
 		err = fmt.Errorf("%w: %d layers and %d volumes, with all else that it has", engine.ErrTooMany, len(spec.Layers), len(spec.Volumes))

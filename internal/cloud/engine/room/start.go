@@ -159,8 +159,8 @@ func (r *Room) startLevel(ctx context.Context, level engine.Isolation) (err erro
 			return err
 		}
 	}
-	if level == engine.Full && r.runsc != nil && !r.ids.entersDirectories() {
-		return errNoDirectories
+	if r.runner, err = r.chooseRunner(); err != nil {
+		return err
 	}
 	if r.ids.ranged {
 		if err := r.findPrivate(ctx); err != nil {
@@ -177,6 +177,21 @@ func (r *Room) startLevel(ctx context.Context, level engine.Isolation) (err erro
 		return fmt.Errorf("try a sandbox: %w", err)
 	}
 	return nil
+}
+
+// chooseRunner returns the runner for the level that is being started.
+func (r *Room) chooseRunner() (runner, error) {
+	switch {
+	case r.level != engine.Full && r.options.Runsc != "":
+		return nil, fmt.Errorf("gVisor needs the isolation %q", engine.Full)
+	case r.level != engine.Full:
+		return inPlace{room: r}, nil
+	case r.runsc == nil:
+		return namespaces{}, nil
+	case !r.ids.entersDirectories():
+		return nil, errNoDirectories
+	}
+	return &gvisor{room: r}, nil
 }
 
 func (r *Room) startRoom(ctx context.Context) error {
