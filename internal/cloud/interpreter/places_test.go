@@ -3,14 +3,25 @@
 package interpreter
 
 import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // A sandbox has as many connections as it may, each with a number above those before it, and the
@@ -142,6 +153,106 @@ func TestRoomOfAnOutbox(t *testing.T) {
 			}
 			for range n {
 				o.taken(<-o.frames)
+			}
+		}
+	}
+}
+
+// TestPositionsAreAsked checks when a client is asked what it has received: each time after more than
+// unconfirmed bytes, also while further messages wait, and once whenever no message waits.
+func TestPositionsAreAsked(t *testing.T) {
+	t.Parallel()
+	const messages, size = 50, 16 << 10
+	b := &sessionBuffer{own: "o", wake: make(chan struct{}, 1), changed: make(chan struct{})}
+	content := json.RawMessage(`"` + strings.Repeat("x", size) + `"`)
+	header := jupyter.NewHeader("stream", "o", "u")
+	put := func() {
+		if !b.put(&jupyter.Message{Channel: jupyter.IOPub, Header: header, Content: content}, absentBytes) {
+			t.Error("the messages do not fit")
+		}
+	}
+	for range messages {
+		put()
+	}
+	var served sync.WaitGroup
+	defer served.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		served.Add(1)
+		defer served.Done()
+		conn, err := upgrader.Upgrade(w, r, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		so := &socket{server: &Server{ping: time.Hour}, session: "s", conn: conn, buffer: b, ctx: ctx, shut: cancel}
+		so.write()
+	}))
+	defer server.Close()
+	conn, res, err := websocket.DefaultDialer.DialContext(ctx, "ws"+strings.TrimPrefix(server.URL, "http"), nil)
+	must.Do(t, err)
+	defer conn.Close()
+	defer res.Body.Close()
+	must.Do(t, conn.SetReadDeadline(time.Now().Add(patience.Limit)))
+	var asked, want []uint64
+	last := errors.New("the last message was asked about")
+	conn.SetPingHandler(func(payload string) error {
+		position := binary.BigEndian.Uint64([]byte(payload))
+		if asked = append(asked, position); position > messages {
+			return last
+		}
+		if position == messages && asked[max(0, len(asked)-2)] != messages {
+			for range 2 { // without a message, there is nothing to ask about
+				b.poke()
+				patience.Until(t, "the token to be taken", func() bool { return len(b.wake) == 0 })
+			}
+			put()
+		}
+		return nil
+	})
+	bytes := 0
+	for n := uint64(1); ; n++ {
+		var data []byte
+		if _, data, err = conn.ReadMessage(); err != nil {
+			break
+		}
+		if bytes += len(data); bytes > unconfirmed || n >= messages {
+			want, bytes = append(want, n), 0
+		}
+	}
+	must.Is(t, err, last)
+	if !slices.Equal(asked, want) || len(want) < 3 {
+		t.Errorf("asked after the messages %d, want %d", asked, want)
+	}
+}
+
+// TestRefusalOfARequest checks the two messages that clients wait for after a request that is not
+// supported: a complete reply on the channel of the request, and then that the kernel is idle.
+func TestRefusalOfARequest(t *testing.T) {
+	t.Parallel()
+	for _, channel := range []string{jupyter.Shell, jupyter.Control} {
+		b := &sessionBuffer{own: "o", wake: make(chan struct{}, 1), changed: make(chan struct{})}
+		so := &socket{buffer: b}
+		request := &jupyter.Message{Channel: channel, Header: jupyter.NewHeader("debug_request", "c", "u")}
+		so.refuse(request, errors.New("no debugger"))
+		reply := map[string]any{"status": "error", "ename": "KernelError", "evalue": "no debugger", "traceback": []any{"no debugger"}, "execution_count": 0.0}
+		want := []struct {
+			channel, msgType string
+			content          map[string]any
+		}{
+			{channel, "debug_reply", reply},
+			{jupyter.IOPub, "status", map[string]any{"execution_state": "idle"}},
+		}
+		if len(b.messages) != len(want) {
+			t.Fatalf("%s: got %d messages, want %d", channel, len(b.messages), len(want))
+		}
+		for i, m := range b.messages {
+			var content map[string]any
+			must.Do(t, json.Unmarshal(m.Content, &content))
+			if m.Channel != want[i].channel || m.Header.MsgType != want[i].msgType || m.Parent.MsgID != request.Header.MsgID ||
+				!reflect.DeepEqual(content, want[i].content) {
+				t.Errorf("%s: got %s on %s to %q: %v, want %v to %q", channel, m.Header.MsgType, m.Channel, m.Parent.MsgID, content, want[i], request.Header.MsgID)
 			}
 		}
 	}
