@@ -158,6 +158,27 @@ func TestRoomOfAnOutbox(t *testing.T) {
 	}
 }
 
+// TestBufferThatMissedAMessage checks that a client gets nothing after a gap: neither its connection nor
+// a later one of its session.
+func TestBufferThatMissedAMessage(t *testing.T) {
+	t.Parallel()
+	b := &sessionBuffer{own: "o", session: "s", wake: make(chan struct{}, 1), changed: make(chan struct{})}
+	shut := false
+	so := &socket{shut: func() { shut = true }}
+	b.reader = so
+	b.lose()
+	if !shut || !so.lost.Load() {
+		t.Errorf("its connection was ended: %v, with the reason: %v", shut, so.lost.Load())
+	}
+	if taken := b.put(&jupyter.Message{}, absentBytes); !taken || b.next() != nil {
+		t.Errorf("a message after the gap was taken: %v, and waits: %d, want it to be dropped", taken, len(b.messages))
+	}
+	b.reader = nil
+	if before, ok := b.attach(new(socket)); before != nil || ok {
+		t.Error("a later connection got the buffer")
+	}
+}
+
 // TestPositionsAreAsked checks when a client is asked what it has received: each time after more than
 // unconfirmed bytes, also while further messages wait, and once whenever no message waits.
 func TestPositionsAreAsked(t *testing.T) {
