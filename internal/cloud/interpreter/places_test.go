@@ -8,10 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
@@ -154,6 +157,86 @@ func TestRoomOfAnOutbox(t *testing.T) {
 			for range n {
 				o.taken(<-o.frames)
 			}
+		}
+	}
+}
+
+// TestPlacesOfKernels checks how many kernels a sandbox may have, and that a closed server gets none.
+func TestPlacesOfKernels(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		there  int
+		closed bool
+		want   error
+	}{
+		"the last one": {maxKernels - 1, false, nil},
+		"too many":     {maxKernels, false, errTooMany},
+		"closed":       {0, true, kernel.ErrClosed},
+	} {
+		s := &Server{options: Options{Logger: slog.New(slog.DiscardHandler)}, closed: test.closed}
+		for i := range test.there {
+			s.kernels = append(s.kernels, &runningKernel{id: strconv.Itoa(i)})
+		}
+		k, err := s.addKernel(&runningKernel{})
+		if !errors.Is(err, test.want) || (k != nil) != (test.want == nil) {
+			t.Errorf("%s: got error %v, want %v", name, err, test.want)
+		}
+		if k != nil {
+			must.Do(t, k.Close())
+		}
+	}
+}
+
+// TestNoEnvironment checks that no kernels are listed of a sandbox whose environment is unknown: the
+// variables name the directories to look into.
+func TestNoEnvironment(t *testing.T) {
+	t.Parallel()
+	want := errors.New("no environment")
+	_, err := (&Server{options: Options{Environ: func() ([]string, error) { return nil, want }}}).kernelspecs()
+	must.Is(t, err, want)
+}
+
+// dependents is a context that counts the contexts that end with it.
+type dependents struct {
+	context.Context //nolint:containedctx // a wrapper
+	count           *int
+}
+
+// Value hides the kind of the context, so that others use AfterFunc.
+func (dependents) Value(any) any { return nil }
+
+func (d dependents) AfterFunc(f func()) (stop func() bool) {
+	*d.count++
+	end := context.AfterFunc(d.Context, f)
+	return sync.OnceValue(func() bool { *d.count--; return end() })
+}
+
+// TestRefusedConnections checks that a connection that is refused leaves nothing behind that lasts as
+// long as the server.
+func TestRefusedConnections(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", maxSessionID+1)
+	for name, test := range map[string]struct {
+		query  string
+		taken  int
+		status int
+	}{
+		"a long session_id":     {"?session_id=" + long, 0, http.StatusBadRequest},
+		"too many connections":  {"", maxSockets, http.StatusServiceUnavailable},
+		"a malformed handshake": {"", 0, http.StatusBadRequest},
+	} {
+		count := 0
+		s := &Server{ctx: dependents{t.Context(), &count}, sockets: map[*socket]struct{}{}}
+		for range test.taken {
+			s.addSocket(new(socket))
+		}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/"+test.query, nil)
+		r.Header.Set("Connection", "upgrade")
+		r.Header.Set("Upgrade", "websocket")
+		s.channels(w, r, &runningKernel{})
+		if w.Code != test.status || count != 0 || len(s.sockets) != test.taken {
+			t.Errorf("%s: got status %d, %d contexts and %d connections, want %d, 0 and %d", name, w.Code, count, len(s.sockets), test.status, test.taken)
 		}
 	}
 }
