@@ -133,7 +133,7 @@ func TestDialCancelled(t *testing.T) {
 	})
 }
 
-// TestDialOfAClosedHandle closes a sandbox's handle while nobody reads what the relay sends: the close
+// TestDialOfAClosedHandle closes a sandbox's handle while nobody reads the relay's output: the close
 // ends the connection, and does not wait for a reader.
 func TestDialOfAClosedHandle(t *testing.T) {
 	t.Parallel()

@@ -181,7 +181,7 @@ func TestDecoderOfCutText(t *testing.T) {
 }
 
 // TestNothingReachesAClientThatIsClosed checks that a client gets no event after its Close, not even the
-// reply to its own request, and that other clients still get what is for all.
+// reply to its own request, and that other clients still get the status.
 func TestNothingReachesAClientThatIsClosed(t *testing.T) {
 	t.Parallel()
 	k, c, events := idle(t)
