@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -181,14 +182,31 @@ func TestBacklog(t *testing.T) {
 	if _, ok, _ := b.pop(); ok {
 		t.Error("there is something in nothing")
 	}
-	// A push that waits for room continues when the consumer leaves.
-	b.take()
-	b.push(t.Context(), 1, maxBacklog)
-	pushed = make(chan struct{})
-	go func() {
-		b.push(t.Context(), 2, 1)
-		close(pushed)
-	}()
-	b.give()
-	<-pushed
+}
+
+// TestPushWhenTheConsumerLeaves checks that a push that waits for room continues when the consumer
+// leaves.
+func TestPushWhenTheConsumerLeaves(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBacklog[int]()
+		b.take()
+		b.push(t.Context(), 1, maxBacklog)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		pushed := false
+		go func() {
+			b.push(ctx, 2, 1)
+			pushed = true
+		}()
+		synctest.Wait()
+		if pushed {
+			t.Error("the push did not wait")
+		}
+		b.give()
+		synctest.Wait()
+		if !pushed {
+			t.Error("the push still waits")
+		}
+	})
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -129,4 +131,51 @@ func TestDialCancelled(t *testing.T) {
 		defer s.mu.Unlock()
 		return slices.Equal(s.signals, []uint32{7})
 	})
+}
+
+// TestDialOfAClosedHandle closes a sandbox's handle while nobody reads the relay's output: the close
+// ends the connection, and does not wait for a reader.
+func TestDialOfAClosedHandle(t *testing.T) {
+	t.Parallel()
+	s := relayed(t, func(ctx context.Context, s *connect.ServerStream[process.StartResponse]) error {
+		_ = errors.Join(started(s, 7), stdout(s, []byte("+unread")))
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	sb := s.sandbox()
+	conn, err := sb.Dial(t.Context(), 5432)
+	must.Do(t, err)
+	defer conn.Close()
+	must.Do(t, sb.Close())
+	_, err = conn.Read(make([]byte, 1))
+	must.Is(t, err, ErrClosed)
+	_, err = conn.Write([]byte("x"))
+	must.Is(t, err, ErrClosed)
+}
+
+// TestReasonsOfAConnection checks the errors of both directions of a connection after its tunnel ended.
+func TestReasonsOfAConnection(t *testing.T) {
+	t.Parallel()
+	lost := errors.New("the relay was lost")
+	for _, test := range []struct {
+		ended       error // nil: the caller closed the connection
+		read, write error
+	}{
+		{nil, net.ErrClosed, net.ErrClosed},
+		{io.EOF, io.EOF, syscall.EPIPE},
+		{lost, lost, lost},
+	} {
+		near, far := net.Pipe()
+		c := &portConn{Conn: near, port: portAddr{"id", 1}}
+		if test.ended != nil {
+			c.failed.Store(&test.ended)
+		}
+		must.Do(t, far.Close())
+		_, read := c.Read(make([]byte, 1))
+		_, write := c.Write([]byte("x"))
+		if !errors.Is(read, test.read) || !errors.Is(write, test.write) || (read == io.EOF) != (test.read == io.EOF) { //nolint:errorlint // io.EOF is returned as it is
+			t.Errorf("after %v: a read got %v and a write %v, want %v and %v", test.ended, read, write, test.read, test.write)
+		}
+		must.Do(t, near.Close())
+	}
 }

@@ -3,10 +3,13 @@ package sandbox
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -141,5 +144,61 @@ func TestWheelCacheIsNear(t *testing.T) {
 	}
 	if !wheelCacheOf(&wheelCache{}, "https://sandbox.e2b.app").enabled() || wheelCacheOf(&wheelCache{limit: -1}, "http://localhost").enabled() {
 		t.Error("the option does not decide")
+	}
+}
+
+// TestCachedWheelsAreBrought checks that cached wheels become files of root, that a wheel that does not
+// arrive is an error, that the caller learns that there is a directory to remove, and that no wheel
+// stays open.
+func TestCachedWheelsAreBrought(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusOK, http.StatusInsufficientStorage} {
+		s := newService(t)
+		var mu sync.Mutex
+		var paths []string
+		s.files = func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			paths = append(paths, r.FormValue("username")+" "+r.URL.Query().Get("path"))
+			if status != http.StatusOK {
+				w.WriteHeader(status)
+			}
+			fmt.Fprint(w, `[{"name":"a.whl","path":"/w/a.whl","type":"file"}]`)
+		}
+		sb := s.sandbox()
+		p := &Packages{sb: sb, wheels: wheelCache{directory: t.TempDir(), limit: 100}}
+		must.Do(t, p.wheels.add([]string{sumOf("wheel")}, strings.NewReader("wheel")))
+		lock := &LockFile{Packages: []LockedPackage{
+			{Name: "a", Version: "1", File: "a.whl", SHA256: []string{sumOf("wheel")}},
+			{Name: "b", Version: "1", File: "b.whl", SHA256: []string{sumOf("other")}},
+			{Name: "c", Version: "1", SHA256: []string{sumOf("wheel")}},
+		}}
+		run := &pipRun{sb: sb}
+		absent, err := p.bring(t.Context(), run, lock, "/w")
+		if (err == nil) != (status == http.StatusOK) || !run.used {
+			t.Errorf("%d: got error %v, and the directory is said to be in use: %v", status, err, run.used)
+		}
+		if err == nil && (len(absent.Packages) != 2 || absent.Packages[0].Name != "b" || absent.Packages[1].Name != "c") {
+			t.Errorf("absent are %v, want b and c", absent.Packages)
+		}
+		if want := []string{"root /w/a.whl"}; !slices.Equal(paths, want) {
+			t.Errorf("%d: got the uploads %q, want %q", status, paths, want)
+		}
+		open, _ := os.ReadDir("/proc/self/fd") // on Linux
+		for _, fd := range open {
+			if to, _ := os.Readlink("/proc/self/fd/" + fd.Name()); strings.HasPrefix(to, p.wheels.directory+"/") {
+				t.Errorf("%d: %s is still open", status, to)
+			}
+		}
+	}
+}
+
+// TestLockThatCannotBeWritten checks that pip does not run with a lock that cannot be written.
+func TestLockThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	malformed := &LockFile{Packages: []LockedPackage{{Name: "-r /etc/passwd", Version: "1"}}}
+	err := new(Packages).fetch(t.Context(), &pipRun{}, malformed, "/w") // there is no sandbox to run it in
+	if _, ok := errors.AsType[*RequirementError](err); !ok {
+		t.Errorf("got error %v, want a *RequirementError", err)
 	}
 }

@@ -440,6 +440,23 @@ func TestPoolCloseDuringGet(t *testing.T) {
 	}
 }
 
+// TestPoolClosesLate checks that Close of a pool does not wait for ever, and reports what has not ended.
+func TestPoolClosesLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithMaxRetries(0), WithTransport(newFarm()))
+		must.Do(t, err)
+		p, err := c.NewPool(nil)
+		must.Do(t, err)
+		p.work.Add(1)
+		if err := p.Close(); err == nil || !strings.Contains(err.Error(), "did not end within") {
+			t.Errorf("got error %v, want one about what did not end", err)
+		}
+		p.work.Done()
+		must.Do(t, c.Close())
+	})
+}
+
 // TestPoolUnderLoad makes thousands of calls and cancels some of them, while sandboxes
 // die and the service falters: each sandbox has one owner, and the limit holds.
 func TestPoolUnderLoad(t *testing.T) {

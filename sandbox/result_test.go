@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/pyshim"
 )
 
 func TestResultChartAndDataFrame(t *testing.T) {
@@ -67,6 +68,23 @@ func TestTracebackWithoutTheModulesOfARun(t *testing.T) {
 	} {
 		if got := newExecutionError("E", "v", test.traceback).Traceback; got != test.want {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// TestValueOfAMalformedResult checks that no form of a result that cannot be read is taken for a value.
+func TestValueOfAMalformedResult(t *testing.T) {
+	t.Parallel()
+	for mime, content := range map[string]string{
+		pyshim.MIME: `"{"`, "application/json": `{"a":`, "text/plain": `"<object>"`, "image/png": `"x"`,
+	} {
+		r := Result{Data: map[string]json.RawMessage{mime: json.RawMessage(content)}}
+		if value, err := r.Value(); err == nil {
+			t.Errorf("%s %s: got the value %v, want an error", mime, content, value)
+		}
+		var to []int
+		if err := r.Decode(&to); err == nil {
+			t.Errorf("%s %s: decoded as %v, want an error", mime, content, to)
 		}
 	}
 }

@@ -424,6 +424,9 @@ func TestCompose(t *testing.T) {
 	if got := content(t, d.home+"/sub/x"); got != "one twoone " {
 		t.Errorf("composed %q, want %q", got, "one twoone ")
 	}
+	if info, err := os.Stat(d.home + "/sub/x"); err != nil || info.Mode() != 0o644 {
+		t.Errorf("composed with mode %v and error %v, want 0644", info.Mode(), err)
+	}
 	if list, err := os.ReadDir(d.home); err != nil || len(list) != 1 {
 		t.Errorf("left %v, %v, want one file and no error", list, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
@@ -258,4 +259,31 @@ func TestNothingStaysOpen(t *testing.T) { //nolint:paralleltest // it counts the
 		}
 		return true
 	})
+}
+
+// TestOutputAfterTheDeadlineIsBounded checks that a background process that always writes does not
+// hold up the end of a command for ever: after the deadline, the bytes of one full pipe are read.
+func TestOutputAfterTheDeadlineIsBounded(t *testing.T) {
+	t.Parallel()
+	const pipe, each, more = 1 << 20, 8, 3
+	fd, err := unix.Eventfd(pipe/each+more, unix.EFD_SEMAPHORE|unix.EFD_NONBLOCK|unix.EFD_CLOEXEC) // always has 8 bytes to read
+	must.Do(t, err)
+	f := os.NewFile(uintptr(fd), "eventfd")
+	defer f.Close()
+	must.Do(t, f.SetReadDeadline(time.Now().Add(-time.Second)))
+	o, reader := newOutput()
+	o.unsubscribe(reader)
+	if !o.copyFrom(f, stdout) {
+		t.Error("nobody is said to hold the output open")
+	}
+	left := 0
+	for b := [each]byte{}; ; left++ {
+		if _, err := unix.Read(fd, b[:]); err != nil {
+			must.Is(t, err, unix.EAGAIN)
+			break
+		}
+	}
+	if left != more {
+		t.Errorf("%d bytes are left, want %d", left*each, more*each)
+	}
 }

@@ -116,6 +116,17 @@ func TestPipesInTheWay(t *testing.T) {
 	}
 }
 
+// TestComposeOnAFullDisk checks that a source that does not fit is no success.
+func TestComposeOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	must.Do(t, err)
+	defer full.Close()
+	source := t.TempDir() + "/source"
+	put(t, source, "x")
+	must.Is(t, appendFile(full, source), unix.ENOSPC)
+}
+
 // TestHugePasswd: the bytes read of a file of names and the number of names kept are
 // bounded.
 func TestHugePasswd(t *testing.T) {

@@ -327,3 +327,22 @@ func TestNoRoomInHoles(t *testing.T) {
 		}
 	}
 }
+
+// TestNameThatIsAlwaysTaken checks that an upload which never finds its name free or in use gives up,
+// as one that other uploads always forestall.
+func TestNameThatIsAlwaysTaken(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	must.Do(t, os.Symlink("nowhere", d.home+"/link"))
+	c := &received{head: []byte("x"), size: 1}
+	defer func() { must.Do(t, c.close()) }()
+	must.Do(t, c.stage(d.home))
+	// With the slash, the link leads nowhere, and yet its name is taken.
+	_, err := d.server.settle(d.home+"/link/", c, &d.server.users.list[0], nil)
+	if refused, ok := errors.AsType[*uploadError](err); !ok || refused.status != http.StatusConflict {
+		t.Errorf("got error %v, want one with status %d", err, http.StatusConflict)
+	}
+	if list := names(t, d.home); !slices.Equal(list, []string{"link"}) {
+		t.Errorf("left %v, want the link", list)
+	}
+}

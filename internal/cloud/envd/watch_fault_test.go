@@ -3,7 +3,10 @@
 package envd
 
 import (
+	"context"
+	"errors"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -155,9 +158,18 @@ func TestAbandonedWatcher(t *testing.T) {
 	if _, err := create(); connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Fatalf("one more: %v, want resource_exhausted", err)
 	}
-	p.mu.Lock()
-	p.asked = time.Now().Add(-2 * abandoned)
-	p.mu.Unlock()
+	silent := func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.asked = time.Now().Add(-2 * abandoned)
+	}
+	silent()
+	_, err = client.GetWatcherEvents(t.Context(), connect.NewRequest(&filesystem.GetWatcherEventsRequest{WatcherId: id}))
+	must.Do(t, err)
+	if _, err := create(); connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Fatalf("one more, after the first one was asked again: %v, want resource_exhausted", err)
+	}
+	silent()
 	if _, err := create(); err != nil {
 		t.Errorf("in the place of the abandoned one: %v", err)
 	}
@@ -195,5 +207,74 @@ func TestKeptEventsAreBounded(t *testing.T) {
 	other.forget()
 	if kept := ws.kept.Load(); kept != 0 {
 		t.Errorf("%d bytes are still counted, want 0", kept)
+	}
+}
+
+// TestWhatEndsAWatch checks that an error of each function that a watch calls ends the watch.
+func TestWhatEndsAWatch(t *testing.T) {
+	t.Parallel()
+	want := errors.New("its client has gone")
+	for name, interval := range map[string]time.Duration{"emit": 0, "idle": time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := serve(t)
+			w, err := d.server.newWatch(d.home, &filesystem.WatchDirRequest{Path: d.home})
+			must.Do(t, err)
+			defer func() { must.Do(t, w.close()) }()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			calls := 0
+			fail := func() error {
+				if calls++; calls > 1 {
+					cancel()
+				}
+				return want
+			}
+			if name == "emit" {
+				put(t, d.home+"/a", "")
+				put(t, d.home+"/b", "")
+			}
+			err = d.server.watchers.run(ctx, w, interval, func(*filesystem.FilesystemEvent) error { return fail() }, fail)
+			if !errors.Is(err, want) || calls != 1 {
+				t.Errorf("got error %v after %d calls, want %v after the first", err, calls, want)
+			}
+		})
+	}
+}
+
+// TestWatchThatCannotBegin checks the code of a watch of too many directories, and that no watch that
+// could not begin keeps a descriptor.
+func TestWatchThatCannotBegin(t *testing.T) { //nolint:paralleltest // it counts the open files of this process
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it would close what was forgotten
+	d := serve(t)
+	root, err := os.MkdirTemp("/dev/shm", "watched-") // in memory, because there are so many directories
+	must.Do(t, err)
+	defer func() { must.Do(t, os.RemoveAll(root)) }()
+	for n := range maxWatchedDirs + 1 {
+		must.Do(t, os.Mkdir(root+"/"+strconv.Itoa(n), 0o700))
+	}
+	before := descriptors(t)["anon_inode:inotify"]
+	_, err = d.server.newWatch(root, &filesystem.WatchDirRequest{Path: root, Recursive: true})
+	if connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Errorf("got error %v, want resource_exhausted", err)
+	}
+	if after := descriptors(t)["anon_inode:inotify"]; after != before {
+		t.Errorf("%d descriptors of watches are open, want %d as before", after, before)
+	}
+}
+
+// TestWatchOfAShortLivedDirectory checks that a watch goes on when a directory that it was told about
+// is gone before it is watched.
+func TestWatchOfAShortLivedDirectory(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	w, err := d.server.newWatch(d.home, &filesystem.WatchDirRequest{Path: d.home, Recursive: true})
+	must.Do(t, err)
+	defer func() { must.Do(t, w.close()) }()
+	short := d.home + "/short"
+	must.Do(t, os.Mkdir(short, 0o700))
+	must.Do(t, w.created(short, func(path string, _ filesystem.EventType) error { return os.Remove(path) }))
+	if len(w.dirs) != 0 {
+		t.Errorf("%v are watched, want the root alone", w.dirs)
 	}
 }

@@ -3,7 +3,9 @@
 package interpreter
 
 import (
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -63,5 +65,21 @@ func TestImpossibleVariables(t *testing.T) {
 	}
 	if got := merged(p.run(t, map[string]any{"code": "x + 1"}), "result"); got != "42" {
 		t.Errorf("after them x + 1 is %q, want %q", got, "42")
+	}
+}
+
+// zeros is a body without an end, which takes no memory.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+// TestLargestBody checks the bound of a body, with the side that is allowed.
+func TestLargestBody(t *testing.T) {
+	t.Parallel()
+	for size, want := range map[int64]int{maxBody: http.StatusUnprocessableEntity, maxBody + 1: http.StatusRequestEntityTooLarge} { // zeros are no JSON
+		w := httptest.NewRecorder()
+		if readBody(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/execute", io.LimitReader(zeros{}, size))) || w.Code != want {
+			t.Errorf("%d bytes: got status %d, want %d", size, w.Code, want)
+		}
 	}
 }

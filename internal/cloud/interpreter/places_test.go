@@ -3,14 +3,28 @@
 package interpreter
 
 import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/gorilla/websocket"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // A sandbox has as many connections as it may, each with a number above those before it, and the
@@ -142,6 +156,207 @@ func TestRoomOfAnOutbox(t *testing.T) {
 			}
 			for range n {
 				o.taken(<-o.frames)
+			}
+		}
+	}
+}
+
+// TestPlacesOfKernels checks how many kernels a sandbox may have, and that a closed server gets none.
+func TestPlacesOfKernels(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		there  int
+		closed bool
+		want   error
+	}{
+		"the last one": {maxKernels - 1, false, nil},
+		"too many":     {maxKernels, false, errTooMany},
+		"closed":       {0, true, kernel.ErrClosed},
+	} {
+		s := &Server{options: Options{Logger: slog.New(slog.DiscardHandler)}, closed: test.closed}
+		for i := range test.there {
+			s.kernels = append(s.kernels, &runningKernel{id: strconv.Itoa(i)})
+		}
+		k, err := s.addKernel(&runningKernel{})
+		if !errors.Is(err, test.want) || (k != nil) != (test.want == nil) {
+			t.Errorf("%s: got error %v, want %v", name, err, test.want)
+		}
+		if k != nil {
+			must.Do(t, k.Close())
+		}
+	}
+}
+
+// TestNoEnvironment checks that no kernels are listed of a sandbox whose environment is unknown: the
+// variables name the directories to look into.
+func TestNoEnvironment(t *testing.T) {
+	t.Parallel()
+	want := errors.New("no environment")
+	_, err := (&Server{options: Options{Environ: func() ([]string, error) { return nil, want }}}).kernelspecs()
+	must.Is(t, err, want)
+}
+
+// dependents is a context that counts the contexts that end with it.
+type dependents struct {
+	context.Context //nolint:containedctx // a wrapper
+	count           *int
+}
+
+// Value hides the kind of the context, so that others use AfterFunc.
+func (dependents) Value(any) any { return nil }
+
+func (d dependents) AfterFunc(f func()) (stop func() bool) {
+	*d.count++
+	end := context.AfterFunc(d.Context, f)
+	return sync.OnceValue(func() bool { *d.count--; return end() })
+}
+
+// TestRefusedConnections checks that a connection that is refused leaves nothing behind that lasts as
+// long as the server.
+func TestRefusedConnections(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", maxSessionID+1)
+	for name, test := range map[string]struct {
+		query  string
+		taken  int
+		status int
+	}{
+		"a long session_id":     {"?session_id=" + long, 0, http.StatusBadRequest},
+		"too many connections":  {"", maxSockets, http.StatusServiceUnavailable},
+		"a malformed handshake": {"", 0, http.StatusBadRequest},
+	} {
+		count := 0
+		s := &Server{ctx: dependents{t.Context(), &count}, sockets: map[*socket]struct{}{}}
+		for range test.taken {
+			s.addSocket(new(socket))
+		}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/"+test.query, nil)
+		r.Header.Set("Connection", "upgrade")
+		r.Header.Set("Upgrade", "websocket")
+		s.channels(w, r, &runningKernel{})
+		if w.Code != test.status || count != 0 || len(s.sockets) != test.taken {
+			t.Errorf("%s: got status %d, %d contexts and %d connections, want %d, 0 and %d", name, w.Code, count, len(s.sockets), test.status, test.taken)
+		}
+	}
+}
+
+// TestBufferThatMissedAMessage checks that a client gets nothing after a gap: neither its connection nor
+// a later one of its session.
+func TestBufferThatMissedAMessage(t *testing.T) {
+	t.Parallel()
+	b := &sessionBuffer{own: "o", session: "s", wake: make(chan struct{}, 1), changed: make(chan struct{})}
+	shut := false
+	so := &socket{shut: func() { shut = true }}
+	b.reader = so
+	b.lose()
+	if !shut || !so.lost.Load() {
+		t.Errorf("its connection was ended: %v, with the reason: %v", shut, so.lost.Load())
+	}
+	if taken := b.put(&jupyter.Message{}, absentBytes); !taken || b.next() != nil {
+		t.Errorf("a message after the gap was taken: %v, and waits: %d, want it to be dropped", taken, len(b.messages))
+	}
+	b.reader = nil
+	if before, ok := b.attach(new(socket)); before != nil || ok {
+		t.Error("a later connection got the buffer")
+	}
+}
+
+// TestPositionsAreAsked checks when a client is asked what it has received: each time after more than
+// unconfirmed bytes, also while further messages wait, and once whenever no message waits.
+func TestPositionsAreAsked(t *testing.T) {
+	t.Parallel()
+	const messages, size = 50, 16 << 10
+	b := &sessionBuffer{own: "o", wake: make(chan struct{}, 1), changed: make(chan struct{})}
+	content := json.RawMessage(`"` + strings.Repeat("x", size) + `"`)
+	header := jupyter.NewHeader("stream", "o", "u")
+	put := func() {
+		if !b.put(&jupyter.Message{Channel: jupyter.IOPub, Header: header, Content: content}, absentBytes) {
+			t.Error("the messages do not fit")
+		}
+	}
+	for range messages {
+		put()
+	}
+	var served sync.WaitGroup
+	defer served.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		served.Add(1)
+		defer served.Done()
+		conn, err := upgrader.Upgrade(w, r, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		so := &socket{server: &Server{ping: time.Hour}, session: "s", conn: conn, buffer: b, ctx: ctx, shut: cancel}
+		so.write()
+	}))
+	defer server.Close()
+	conn, res, err := websocket.DefaultDialer.DialContext(ctx, "ws"+strings.TrimPrefix(server.URL, "http"), nil)
+	must.Do(t, err)
+	defer conn.Close()
+	defer res.Body.Close()
+	must.Do(t, conn.SetReadDeadline(time.Now().Add(patience.Limit)))
+	var asked, want []uint64
+	last := errors.New("the last message was asked about")
+	conn.SetPingHandler(func(payload string) error {
+		position := binary.BigEndian.Uint64([]byte(payload))
+		if asked = append(asked, position); position > messages {
+			return last
+		}
+		if position == messages && asked[max(0, len(asked)-2)] != messages {
+			for range 2 { // without a message, there is nothing to ask about
+				b.poke()
+				patience.Until(t, "the token to be taken", func() bool { return len(b.wake) == 0 })
+			}
+			put()
+		}
+		return nil
+	})
+	bytes := 0
+	for n := uint64(1); ; n++ {
+		var data []byte
+		if _, data, err = conn.ReadMessage(); err != nil {
+			break
+		}
+		if bytes += len(data); bytes > unconfirmed || n >= messages {
+			want, bytes = append(want, n), 0
+		}
+	}
+	must.Is(t, err, last)
+	if !slices.Equal(asked, want) || len(want) < 3 {
+		t.Errorf("asked after the messages %d, want %d", asked, want)
+	}
+}
+
+// TestRefusalOfARequest checks the two messages that clients wait for after a request that is not
+// supported: a complete reply on the channel of the request, and then that the kernel is idle.
+func TestRefusalOfARequest(t *testing.T) {
+	t.Parallel()
+	for _, channel := range []string{jupyter.Shell, jupyter.Control} {
+		b := &sessionBuffer{own: "o", wake: make(chan struct{}, 1), changed: make(chan struct{})}
+		so := &socket{buffer: b}
+		request := &jupyter.Message{Channel: channel, Header: jupyter.NewHeader("debug_request", "c", "u")}
+		so.refuse(request, errors.New("no debugger"))
+		reply := map[string]any{"status": "error", "ename": "KernelError", "evalue": "no debugger", "traceback": []any{"no debugger"}, "execution_count": 0.0}
+		want := []struct {
+			channel, msgType string
+			content          map[string]any
+		}{
+			{channel, "debug_reply", reply},
+			{jupyter.IOPub, "status", map[string]any{"execution_state": "idle"}},
+		}
+		if len(b.messages) != len(want) {
+			t.Fatalf("%s: got %d messages, want %d", channel, len(b.messages), len(want))
+		}
+		for i, m := range b.messages {
+			var content map[string]any
+			must.Do(t, json.Unmarshal(m.Content, &content))
+			if m.Channel != want[i].channel || m.Header.MsgType != want[i].msgType || m.Parent.MsgID != request.Header.MsgID ||
+				!reflect.DeepEqual(content, want[i].content) {
+				t.Errorf("%s: got %s on %s to %q: %v, want %v to %q", channel, m.Header.MsgType, m.Channel, m.Parent.MsgID, content, want[i], request.Header.MsgID)
 			}
 		}
 	}

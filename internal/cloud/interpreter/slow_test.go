@@ -6,11 +6,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
@@ -130,5 +133,44 @@ func TestOutputThatIsReadAtTheEnd(t *testing.T) {
 	patience.Receive(t, "much output", stream("for i in range(800): print(i, 'x' * 10000, flush=True)"))
 	if n := strings.Count(w.Body.String(), strings.Repeat("x", 10000)); n != 4*lines {
 		t.Errorf("%d of %d lines came", n, 4*lines)
+	}
+}
+
+// TestAbandonedCode checks for how long code is interrupted whose client has gone away: until it ends
+// or the server is closed, and otherwise a bounded number of times.
+func TestAbandonedCode(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]time.Duration{"ended": 0, "server closed": 0, "deaf": interrupts * interruptPause} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, closed := context.WithCancel(t.Context())
+				defer closed()
+				release := make(chan struct{})
+				k := kernel.New(kernel.Spec{Logger: slog.New(slog.DiscardHandler), Environ: func() ([]string, error) {
+					<-release // the request lasts until then
+					return nil, errors.New("no environment")
+				}})
+				client := k.Attach(func(context.Context, kernel.Event) {})
+				request := &kernel.Request{Header: jupyter.NewHeader("execute_request", "c", "u"), Content: json.RawMessage(`{}`)}
+				must.Do(t, client.Submit(request))
+				switch name {
+				case "ended":
+					close(release)
+					<-request.Done()
+				case "server closed":
+					closed()
+				}
+				began := time.Now()
+				(&Server{ctx: ctx}).abandon(client, request)
+				if took := time.Since(began); took != want {
+					t.Errorf("it was interrupted for %v, want %v", took, want)
+				}
+				if name != "ended" {
+					close(release)
+				}
+				must.Do(t, k.Close())
+			})
+		})
 	}
 }

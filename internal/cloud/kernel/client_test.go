@@ -179,3 +179,18 @@ func TestDecoderOfCutText(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingReachesAClientThatIsClosed checks that a client gets no event after its Close, not even the
+// reply to its own request, and that other clients still get the status.
+func TestNothingReachesAClientThatIsClosed(t *testing.T) {
+	t.Parallel()
+	k, c, events := idle(t)
+	var others []Event
+	k.Attach(func(_ context.Context, e Event) { others = append(others, e) })
+	r := &Request{client: c, done: make(chan struct{})}
+	c.Close()
+	k.reply(t.Context(), r, json.RawMessage(`{}`))
+	if len(*events) != 0 || len(others) != 1 || others[0].Type != "status" {
+		t.Errorf("the closed client got %v, the other one %v, want nothing and a status", *events, others)
+	}
+}

@@ -125,20 +125,24 @@ func TestMessagesOfTheDriver(t *testing.T) {
 		m    link.Message
 		want error
 	}{
-		"ready":             {link.Message{Type: "ready", Content: json.RawMessage(`{}`)}, errLine}, // it has been
-		"reply":             {link.Message{Type: "reply", ID: 5, Content: json.RawMessage(`{"status":"ok"}`)}, nil},
-		"another's reply":   {link.Message{Type: "reply", ID: 6, Content: json.RawMessage(`{"status":"ok"}`)}, errLine},
-		"reply to nothing":  {link.Message{Type: "reply", Content: json.RawMessage(`{"status":"ok"}`)}, errLine},
-		"malformed reply":   {link.Message{Type: "reply", ID: 5, Content: json.RawMessage(`{"status":1}`)}, errLine},
-		"malformed checked": {link.Message{Type: "checked", Content: json.RawMessage(`{"changed":1}`)}, errLine},
-		"malformed ending":  {link.Message{Type: "ending", Content: json.RawMessage(`{"reason":1}`)}, errLine},
-		"unknown":           {link.Message{Type: "other", Content: json.RawMessage(`{}`)}, errLine},
-		"output":            {link.Message{Type: "stream", Content: json.RawMessage(`{}`)}, nil},
+		"an earlier process": {link.Message{Type: "reply", ID: 5, Content: json.RawMessage(`{"status":"ok"}`)}, errLine},
+		"ready":              {link.Message{Type: "ready", Content: json.RawMessage(`{}`)}, errLine}, // it has been
+		"reply":              {link.Message{Type: "reply", ID: 5, Content: json.RawMessage(`{"status":"ok"}`)}, nil},
+		"another's reply":    {link.Message{Type: "reply", ID: 6, Content: json.RawMessage(`{"status":"ok"}`)}, errLine},
+		"reply to nothing":   {link.Message{Type: "reply", Content: json.RawMessage(`{"status":"ok"}`)}, errLine},
+		"malformed reply":    {link.Message{Type: "reply", ID: 5, Content: json.RawMessage(`{"status":1}`)}, errLine},
+		"malformed checked":  {link.Message{Type: "checked", Content: json.RawMessage(`{"changed":1}`)}, errLine},
+		"malformed ending":   {link.Message{Type: "ending", Content: json.RawMessage(`{"reason":1}`)}, errLine},
+		"unknown":            {link.Message{Type: "other", Content: json.RawMessage(`{}`)}, errLine},
+		"output":             {link.Message{Type: "stream", Content: json.RawMessage(`{}`)}, nil},
 	} {
 		k, c, _ := idle(t)
 		p := &process{kernel: k, ctx: t.Context(), running: true, ready: make(chan link.Info, 1)}
 		r := &Request{client: c, proc: p, number: 5, done: make(chan struct{})}
 		k.proc, k.current = p, r
+		if name == "an earlier process" {
+			r.proc = &process{kernel: k}
+		}
 		stdio, err := p.openPipes()
 		must.Do(t, err)
 		if err := k.handle(p, &test.m); !errors.Is(err, test.want) || r.finished() != (name == "reply") {
@@ -266,5 +270,22 @@ func TestLinesOfTheDriver(t *testing.T) {
 		if m, err := parseLine([]byte(line + "\n")); (err == nil) != want || err != nil && !errors.Is(err, errLine) {
 			t.Errorf("%s: got %+v and error %v, want a message: %v", line, m, err, want)
 		}
+	}
+}
+
+// TestCommandThatIsNoJSON checks that a command with malformed content is an error, and that the driver
+// gets no part of it.
+func TestCommandThatIsNoJSON(t *testing.T) {
+	t.Parallel()
+	ours, theirs, err := child.SocketPair()
+	must.Do(t, err)
+	defer theirs.Close()
+	l := lines{ours}
+	if err := l.Send(&link.Command{Type: "request", Content: json.RawMessage("{")}); err == nil {
+		t.Error("the command was sent")
+	}
+	l.Close()
+	if got, err := io.ReadAll(theirs); err != nil || len(got) > 0 {
+		t.Errorf("the driver got %q and error %v, want nothing", got, err)
 	}
 }

@@ -11,11 +11,15 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
@@ -216,6 +220,78 @@ func TestFailedStartsLeaveNoFile(t *testing.T) { //nolint:paralleltest // see ab
 			t.Errorf("%s: %d files are left open", name, left)
 		}
 	}
+}
+
+// TestNoFilesAreFree checks that a process that lacks any of its five files is not started, and
+// that the files that it got are closed. It is not parallel, because it bounds the files of this process.
+func TestNoFilesAreFree(t *testing.T) { //nolint:paralleltest // see above
+	var own unix.Rlimit
+	must.Do(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &own))
+	for free := range 6 {
+		before := openFiles(t)
+		taken := make([]*os.File, 0, free)
+		for range free {
+			f, err := os.Open(os.DevNull)
+			must.Do(t, err)
+			taken = append(taken, f)
+		}
+		last, err := os.Open(os.DevNull) // all descriptors below this one are in use
+		must.Do(t, err)
+		bound := own
+		bound.Cur = uint64(last.Fd())
+		for _, f := range append(taken, last) {
+			must.Do(t, f.Close())
+		}
+		must.Do(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &bound))
+		p := &process{}
+		stdio, err := p.openPipes()
+		must.Do(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &own))
+		for _, f := range stdio {
+			must.Do(t, f.Close())
+		}
+		if free == 5 {
+			must.Do(t, errors.Join(err, p.closePipes()))
+		} else {
+			must.Is(t, err, unix.EMFILE)
+		}
+		if left := openFiles(t) - before; left != 0 {
+			t.Errorf("with %d files: %d are left open", free, left)
+		}
+	}
+}
+
+// TestCloseWaitsForAStart checks that Close does not return while a process is being started.
+func TestCloseWaitsForAStart(t *testing.T) {
+	t.Parallel()
+	entered, release := make(chan struct{}), make(chan struct{})
+	failed := errors.New("no environment")
+	k := New(Spec{Logger: slog.New(slog.DiscardHandler), Environ: func() ([]string, error) {
+		close(entered)
+		<-release
+		return nil, failed
+	}})
+	var ended atomic.Bool
+	started, closed := make(chan error, 1), make(chan struct{})
+	go func() {
+		_, err := k.Start(t.Context())
+		started <- err
+	}()
+	<-entered
+	go func() {
+		defer close(closed)
+		k.Close()
+		if !ended.Load() {
+			t.Error("Close returned before the start had ended")
+		}
+	}()
+	k.loop.Wait() // then Close waits for nothing else
+	for range 1000 {
+		runtime.Gosched()
+	}
+	ended.Store(true)
+	close(release)
+	must.Is(t, <-started, failed)
+	<-closed
 }
 
 func openFiles(t *testing.T) int {

@@ -89,3 +89,25 @@ func checkWarm(t *testing.T, w *Warm) string {
 	t.Cleanup(func() { k.Close() })
 	return attach(t, k).run("1 + 1").text()
 }
+
+// TestStartsWarm checks the three conditions of a process that is forked.
+func TestStartsWarm(t *testing.T) {
+	t.Parallel()
+	warm := &Warm{Environ: []string{"MPLCONFIGDIR=/m"}}
+	for _, test := range []struct {
+		warm    *Warm
+		cold    bool
+		environ string
+		want    bool
+	}{
+		{warm, false, "MPLCONFIGDIR=/m", true},
+		{warm, true, "MPLCONFIGDIR=/m", false},
+		{warm, false, "MPLCONFIGDIR=/n", false},
+		{nil, false, "MPLCONFIGDIR=/m", false},
+	} {
+		k := &Kernel{spec: Spec{Warm: test.warm}, cold: test.cold}
+		if got := k.startsWarm([]string{test.environ}); got != test.want {
+			t.Errorf("with a zygote: %v, after a version changed: %v, with %s: got %v, want %v", test.warm != nil, test.cold, test.environ, got, test.want)
+		}
+	}
+}

@@ -135,6 +135,13 @@ func TestLasting(t *testing.T) {
 			t.Fatalf("after Close, there are the records %v", c.records)
 		}
 
+		over := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir())})
+		must.Do(t, over.Close())
+		must.Is(t, over.Adopt(sb.ID, c.records[sb.ID], func(lifecycle.Spec) (lifecycle.Lasting, error) {
+			t.Error("a closed registry opened a sandbox")
+			return nil, lifecycle.ErrClosed
+		}), lifecycle.ErrClosed)
+
 		r = c.registry(t)
 		defer end(t, r)
 		got, err := r.Get(sb.ID)

@@ -4,9 +4,11 @@ package room
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -221,4 +223,19 @@ func TestForkAheadAfterCommands(t *testing.T) {
 		t.Error("only commands were run, and the next sandbox gets a kernel at once")
 	}
 	r.awaitOrders(t, 1) // ordered as soon as there are no requests
+}
+
+// TestUnusedKernelIsEndedAtOnce checks that its socket is closed, and not only when nothing refers to it.
+func TestUnusedKernelIsEndedAtOnce(t *testing.T) {
+	t.Parallel()
+	socket, other, err := os.Pipe()
+	must.Do(t, err)
+	defer other.Close()
+	s := &Sandbox{forked: socket}
+	for range 2 { // the second time nothing happens
+		s.endForked()
+	}
+	if _, err := socket.Stat(); !errors.Is(err, os.ErrClosed) || s.forked != nil {
+		t.Errorf("the socket is open, or still known: %v", err)
+	}
 }

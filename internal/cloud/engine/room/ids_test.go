@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 )
 
 func TestParseIDMap(t *testing.T) {
@@ -48,6 +49,22 @@ func TestRootIDs(t *testing.T) {
 		restricted, err := rootIDs(engine.Restricted, tt.ids, tt.has)
 		if restricted != tt.restricted || err != nil {
 			t.Errorf("%s: restricted: got %+v and error %v, want %+v", name, restricted, err, tt.restricted)
+		}
+	}
+}
+
+// TestOwnerOfASandbox checks the user that makes a sandbox's user namespace: with ids of its own the
+// sandbox has one of its own, too.
+func TestOwnerOfASandbox(t *testing.T) {
+	t.Parallel()
+	for _, slot := range []uint32{0, 1, 7} {
+		ranged := &Sandbox{slot: slot, room: &Room{ids: roomIDs{apart: true, ranged: true}}}
+		if got, want := ranged.owner(), spawn.FirstID(slot); got != want {
+			t.Errorf("slot %d: got %d, want %d", slot, got, want)
+		}
+		apart := &Sandbox{slot: slot, room: &Room{ids: roomIDs{apart: true}}}
+		if got := apart.owner(); got != 0 {
+			t.Errorf("slot %d without a range: got %d, want 0", slot, got)
 		}
 	}
 }

@@ -173,3 +173,15 @@ func TestWarmYields(t *testing.T) {
 		t.Errorf("one that is waited for yields: %v", err)
 	}
 }
+
+// TestFirstWarmSandboxIsAwaited checks what ends the wait for the first warm sandbox.
+func TestFirstWarmSandboxIsAwaited(t *testing.T) {
+	t.Parallel()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	ready := make(chan struct{})
+	close(ready)
+	(&warmPool{}).awaitFirst(t.Context()) // there are none
+	(&warmPool{first: ready}).awaitFirst(t.Context())
+	(&warmPool{first: make(chan struct{})}).awaitFirst(ended)
+}
