@@ -79,11 +79,12 @@ func WriteTable(w io.Writer, width int, header []string, rows [][]string) error 
 // with shorten, it removes the middle of long words in the last column, if that is sufficient.
 func writeTable(w io.Writer, width int, header []string, rows [][]string, shorten bool, spare []string) error {
 	cells := make([][]string, len(rows))
+	all := make([]string, 0, len(rows)*len(header)) // one allocation instead of one for each row
 	for i, row := range rows {
-		cells[i] = make([]string, len(row))
-		for j, cell := range row {
-			cells[i][j] = cellText(cell)
+		for _, cell := range row {
+			all = append(all, cellText(cell))
 		}
+		cells[i] = all[len(all)-len(row) : len(all) : len(all)]
 	}
 	if withoutHeaders(w) {
 		if len(cells) == 0 {
@@ -171,12 +172,17 @@ func writeRows(w io.Writer, room int, rows [][]string) error {
 		indent += strings.Repeat(" ", widths[column])
 	}
 	var table strings.Builder
+	table.Grow(len(rows) * len(indent))
 	for _, row := range rows {
 		for column, width := range widths {
 			table.WriteString(row[column])
 			table.WriteString(strings.Repeat(" ", width-columns(row[column])))
 		}
-		table.WriteString(strings.Join(linesOf(row[len(widths)], room), indent))
+		last := row[len(widths)]
+		if room < math.MaxInt {
+			last = strings.Join(linesOf(last, room), indent)
+		}
+		table.WriteString(last)
 		table.WriteByte('\n')
 	}
 	_, err := io.WriteString(w, table.String())

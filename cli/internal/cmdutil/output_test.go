@@ -1,6 +1,7 @@
 package cmdutil
 
 import (
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -81,6 +82,21 @@ func TestWriteTable(t *testing.T) {
 
 // Characters that take two columns of a terminal, or none, are counted as such, so that columns
 // stay aligned and lines fit.
+// The allocations of a table that is not for a terminal do not grow with its rows.
+func TestTableAllocations(t *testing.T) {
+	rows := make([][]string, 1000)
+	for i := range rows {
+		rows[i] = []string{"iucbjtmx8qb7t4lytb2a3", "base", "running", ""}
+	}
+	const most = 20 // 8 now
+	got := testing.AllocsPerRun(5, func() {
+		must.Do(t, WriteTable(io.Discard, 0, []string{"ID", "TEMPLATE", "STATE", "METADATA"}, rows))
+	})
+	if got > most {
+		t.Errorf("a table of %d rows takes %v allocations, over %d", len(rows), got, most)
+	}
+}
+
 func TestWriteTableOfWideText(t *testing.T) {
 	t.Parallel()
 	for width, want := range map[int]string{

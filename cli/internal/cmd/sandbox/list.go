@@ -117,6 +117,9 @@ func (o *listOptions) list(ctx context.Context, conn *cmdutil.Connection) ([]san
 		if err != nil {
 			return nil, err
 		}
+		if len(infos) == cap(infos) {
+			infos = slices.Grow(infos, len(infos)+1) // append grows a long slice by a quarter only, and copies it more often
+		}
 		infos = append(infos, info)
 	}
 	return infos, nil

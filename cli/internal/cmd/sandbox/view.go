@@ -63,6 +63,9 @@ func templateName(info *sandbox.Info) string {
 }
 
 func metadataText(m map[string]string) string {
+	if len(m) == 0 {
+		return ""
+	}
 	pairs := make([]string, 0, len(m))
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		pairs = append(pairs, k+"="+m[k])
