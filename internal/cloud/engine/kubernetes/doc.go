@@ -32,6 +32,11 @@
 //   - with a record that it cannot open: nothing, except a warning. The time of shutdown ends it.
 //   - with the label of another secret: it does not see the object.
 //
+// A request with an idempotency key makes a sandbox whose id is a keyed hash of that key, so a server
+// that is asked again while another one still creates it is refused its object. It then waits: the record
+// means that it adopts the sandbox, and an object that is gone means that it makes the sandbox itself. A
+// server that ends a sandbox first writes the reason to an annotation, from which the others have it.
+//
 // The package is a module of its own, so that the programs of those who import the SDK neither link
 // nor choose versions for the client of Kubernetes.
 package kubernetes

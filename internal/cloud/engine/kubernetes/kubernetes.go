@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -56,10 +57,10 @@ type Engine struct {
 
 	mu        sync.Mutex
 	closed    bool
-	sandboxes map[string]*sandbox // by the name of the object
-	leftovers map[string]struct{} // names of the objects that could not be removed
-	removed   map[string]struct{} // objects that were removed and that the watch still has
-	joining   chan struct{}       // has an element for each adopted sandbox that is being connected
+	sandboxes map[string]*sandbox  // by the name of the object
+	leftovers map[string]types.UID // objects that could not be removed, by name
+	removed   map[string]types.UID // objects that were removed and that the watch still has, by name
+	joining   chan struct{}        // has an element for each adopted sandbox that is being connected
 	starting  sync.WaitGroup
 	working   sync.WaitGroup
 
@@ -92,7 +93,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	o.lease = cmp.Or(o.lease, leaseTime)
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
 	defer cancel()
-	e := &Engine{options: o, config: rest.CopyConfig(o.Config), sandboxes: map[string]*sandbox{}, leftovers: map[string]struct{}{}, removed: map[string]struct{}{}, joining: make(chan struct{}, maxJoining), done: make(chan struct{})}
+	e := &Engine{options: o, config: rest.CopyConfig(o.Config), sandboxes: map[string]*sandbox{}, leftovers: map[string]types.UID{}, removed: map[string]types.UID{}, joining: make(chan struct{}, maxJoining), done: make(chan struct{})}
 	e.config.QPS, e.config.Burst = requestsPerSecond, requestBurst
 	e.config.UserAgent = "e2bctl"
 	if err := e.connect(ctx); err != nil {

@@ -23,7 +23,7 @@ func newWatch(e *Engine) *watch {
 	w := &watch{}
 	w.pods.run(e, pods, &w.running)
 	if e.lasts() {
-		w.objects.news = make(chan struct{}, 1)
+		w.objects.news, w.objects.seen = make(chan struct{}, 1), e.hear
 		w.objects.run(e, sandboxes, &w.running)
 	}
 	return w
@@ -44,6 +44,7 @@ func (w *watch) wait() { w.running.Wait() }
 type watched[T any] struct {
 	synced cache.InformerSynced // reports whether all that were there at the start have been seen
 	news   chan struct{}        // receives after a change; nil: nobody takes the changes
+	seen   func(*T)             // called with each version of an object that the watch sees; nil: not called
 
 	mu      sync.Mutex
 	all     map[string]*T            // by name
@@ -85,6 +86,9 @@ func (w *watched[T]) see(o any, deleted bool) {
 	t, err := decode[T](content.Object)
 	if err != nil {
 		return // it is not one of ours: the API server checks pods, and the definition of their kind checks Sandboxes
+	}
+	if w.seen != nil {
+		w.seen(t) // before it can be taken for gone
 	}
 	name := content.GetName()
 	w.mu.Lock()
