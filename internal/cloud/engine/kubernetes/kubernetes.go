@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,6 +43,7 @@ type Options struct {
 	Secret []byte
 
 	lease time.Duration // for tests; 0: leaseTime
+	pace  time.Duration // for tests; 0: sweepPace
 }
 
 // Engine runs sandboxes in pods.
@@ -52,8 +54,9 @@ type Engine struct {
 	keys    keys
 	watch   *watch
 
-	life context.Context //nolint:containedctx // it ends with the engine, not with a call
-	end  context.CancelFunc
+	life    context.Context //nolint:containedctx // it ends with the engine, not with a call
+	end     context.CancelFunc
+	elected atomic.Bool // this server sweeps
 
 	mu        sync.Mutex
 	closed    bool
@@ -90,7 +93,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Namespace, o.Image = cmp.Or(o.Namespace, "default"), cmp.Or(o.Image, DefaultImage)
-	o.lease = cmp.Or(o.lease, leaseTime)
+	o.lease, o.pace = cmp.Or(o.lease, leaseTime), cmp.Or(o.pace, sweepPace)
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
 	defer cancel()
 	e := &Engine{options: o, config: rest.CopyConfig(o.Config), sandboxes: map[string]*sandbox{}, leftovers: map[string]types.UID{}, removed: map[string]types.UID{}, joining: make(chan struct{}, maxJoining), done: make(chan struct{})}
@@ -106,6 +109,10 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	e.life, e.end = context.WithCancel(context.Background())
 	e.watch = newWatch(e)
 	e.working.Go(e.renewLeases)
+	if e.lasts() {
+		e.working.Go(e.elect)
+		e.working.Go(e.sweepRemains)
+	}
 	e.close = sync.OnceValue(e.shutDown)
 	return e, nil
 }

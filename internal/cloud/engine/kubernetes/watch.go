@@ -2,6 +2,8 @@ package kubernetes
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -130,6 +132,13 @@ func (w *watched[T]) look(name string) *T {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.all[name]
+}
+
+// list returns all objects.
+func (w *watched[T]) list() []*T {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Values(w.all))
 }
 
 // get returns the object of a name, which is nil if there is none, and a channel that is closed at its
