@@ -33,6 +33,8 @@ func (l lasting) Keep(ctx context.Context, r engine.Record) error {
 	if err != nil {
 		return fmt.Errorf("kubernetes: the record of sandbox %s: %w", s.id, err)
 	}
+	s.storing.Lock()
+	defer s.storing.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
 	stored, err := s.engine.client.Resource(sandboxes).Namespace(s.engine.options.Namespace).Patch(ctx, s.name, types.MergePatchType, patch, metav1.PatchOptions{})

@@ -34,6 +34,8 @@ type sandbox struct {
 	hello  tunnel.Hello
 	tell   func(line []byte)
 
+	storing sync.Mutex // held while the time of shutdown is changed; before mu
+
 	mu     sync.Mutex
 	tunnel *tunnel.Server // the newest tunnel; nil: an adopted sandbox was not connected yet
 	joined chan struct{}  // closed when tunnel is replaced
