@@ -28,6 +28,15 @@ func (c *Cloud) adopt(ctx context.Context) error {
 	})
 }
 
+// idOf returns the id of the sandbox that a request with an idempotency key makes, or "" if the cloud's
+// own engine does not choose it.
+func (c *Cloud) idOf(key string) string {
+	if by, adopts := c.ownEngine().(engine.Adopter); adopts {
+		return by.IDOf(key)
+	}
+	return ""
+}
+
 func (c *Cloud) adoptOne(ctx context.Context, f engine.Found, spec lifecycle.Spec, report engine.Report) (lifecycle.Lasting, error) {
 	c.telemetry.Open(spec.ID)
 	sandbox, err := f.Open(engine.SandboxOptions{

@@ -55,6 +55,8 @@ func (r *lastingRoom) Adopt(_ context.Context, found func(engine.Found)) error {
 	return r.failure
 }
 
+func (r *lastingRoom) IDOf(string) string { return "" }
+
 func (s *lastingSandbox) Keep(_ context.Context, r engine.Record) error {
 	if s.room.tooBig {
 		return fmt.Errorf("%w: 200 KiB", engine.ErrTooLarge)

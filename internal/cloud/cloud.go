@@ -134,7 +134,7 @@ func (c *Cloud) assemble(config *tls.Config) {
 	cache := builds.OpenCache(c.store, c.kept, o.Logger)
 	all := templates.Open(templates.Options{Store: c.store, Layers: c.kept, Logger: o.Logger})
 	c.sandboxes = lifecycle.New(lifecycle.Options{
-		MaxSandboxes: o.MaxSandboxes, Secure: o.Service != nil, TrafficTokens: o.Service.guardsCode(), MaxFrozenMemory: machineMemory() / 2, Store: c.store, Layers: c.kept, Launch: c.launch, Ended: c.telemetry.End, Logger: c.logger("lifecycle"),
+		MaxSandboxes: o.MaxSandboxes, Secure: o.Service != nil, TrafficTokens: o.Service.guardsCode(), MaxFrozenMemory: machineMemory() / 2, Store: c.store, Layers: c.kept, Launch: c.launch, IDOf: c.idOf, Ended: c.telemetry.End, Logger: c.logger("lifecycle"),
 	})
 	c.kept.Sweep()
 	c.keeping.begin(c.collectImages)

@@ -48,6 +48,10 @@ var (
 	// ErrOtherMachine means that saved memory can be restored only with the same programs, processor and
 	// kernel.
 	ErrOtherMachine = errors.New("its memory cannot be restored here")
+	// ErrExists means that another server makes or has made the sandbox, see [Adopter].
+	ErrExists = errors.New("another server has made it")
+	// ErrElsewhere means that another server closed the sandbox.
+	ErrElsewhere = errors.New("another server ended it")
 	// ErrTooMany means that a limit on connections was reached.
 	ErrTooMany = errors.New("too many at once")
 )

@@ -17,6 +17,12 @@ type Adopter interface {
 	// long. ctx bounds only the wait for the first ones. Adopt must be called once, and returns at once
 	// if sandboxes end with the engine.
 	Adopt(ctx context.Context, found func(Found)) error
+	// IDOf returns the id of the sandbox that a request with an idempotency key makes. It is the same
+	// for all servers with the same secret, and nobody else can guess it. If another server makes a
+	// sandbox with this id, NewSandbox waits. It then returns [ErrExists] if the other server has
+	// stored a record, and makes the sandbox itself if the other one has failed. IDOf returns "" if
+	// sandboxes end with the engine.
+	IDOf(key string) string
 }
 
 // Found is a sandbox that another engine made.

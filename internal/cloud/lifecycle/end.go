@@ -45,6 +45,9 @@ func (r *Registry) noticeLocked(rec *record, failed error) *NotFoundError {
 		}
 	}
 	e := death(why)
+	if errors.Is(why, engine.ErrElsewhere) {
+		e = killed
+	}
 	if rec.outlives() != nil && !r.nowLocked().Before(rec.EndAt) { // another server or the engine was faster
 		e = expired
 	}

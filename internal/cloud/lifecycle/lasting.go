@@ -117,6 +117,8 @@ func (r *Registry) Adopt(id string, kept engine.Record, open func(Spec) (Lasting
 	r.records[id] = rec
 	r.watchLocked(rec)
 	r.setLocked(rec, Running)
+	close(r.adopted)
+	r.adopted = make(chan struct{})
 	if o != nil && r.attempts.byKey[o.Key] == nil {
 		a := &attempt{request: o.Request, done: make(chan struct{}), sb: &sb}
 		close(a.done)
@@ -125,6 +127,45 @@ func (r *Registry) Adopt(id string, kept engine.Record, open func(Spec) (Lasting
 	}
 	r.options.Logger.InfoContext(context.Background(), "sandbox of another server adopted", "sandbox", id, "template", sb.Template.Alias)
 	return nil
+}
+
+// idFor returns the id of a new sandbox.
+func (r *Registry) idFor(o *once) string {
+	if o != nil {
+		if id := r.options.IDOf(o.Key); id != "" {
+			return id
+		}
+	}
+	return newID()
+}
+
+// joinTimeout bounds the wait for the adoption of a sandbox that another server has made.
+const joinTimeout = 30 * time.Second
+
+// join waits until the sandbox that another server has made for the same request is adopted.
+func (r *Registry) join(ctx context.Context, id string, o *once) (Sandbox, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, joinTimeout, &LaunchError{Err: fmt.Errorf("%w, and it has not been seen for %v", engine.ErrExists, joinTimeout)})
+	defer cancel()
+	for {
+		r.mu.Lock()
+		adopted, rec := r.adopted, r.records[id]
+		r.mu.Unlock()
+		switch {
+		case rec == nil:
+		case rec.once == nil || *rec.once != *o:
+			return Sandbox{}, ErrKeyReused
+		default:
+			return r.snapshot(rec), nil
+		}
+		select {
+		case <-adopted:
+		case <-r.stop:
+			return Sandbox{}, ErrClosed
+		case <-ctx.Done():
+			r.options.Ended(id)
+			return Sandbox{}, context.Cause(ctx)
+		}
+	}
 }
 
 // begin begins the life of a sandbox that can outlive the registry, and stores its record. Other

@@ -3,6 +3,7 @@ package lifecycle_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -75,7 +76,7 @@ func (b *box) Close() error {
 	}
 	b.cluster.mu.Unlock()
 	for _, other := range others {
-		other.Die(errors.New("its pod was deleted"))
+		other.Die(fmt.Errorf("its pod was deleted: %w", engine.ErrElsewhere))
 	}
 	return b.Fake.Close()
 }
@@ -197,7 +198,7 @@ func TestTwoRegistries(t *testing.T) {
 		}
 		must.Do(t, b.Kill(sb.ID))
 		synctest.Wait()
-		if _, err := a.Get(sb.ID); reasonOf(err) != lifecycle.Died {
+		if _, err := a.Get(sb.ID); reasonOf(err) != lifecycle.Killed {
 			t.Errorf("after the other has killed it: %v", err)
 		}
 	})
@@ -231,4 +232,64 @@ func TestRecordIsNotStored(t *testing.T) {
 func isNotFound(err error) bool {
 	_, ok := errors.AsType[*lifecycle.NotFoundError](err)
 	return ok
+}
+
+// TestOnceAmongRegistries checks that a repeated request which reaches a second server while the first
+// one still makes the sandbox gets that sandbox, and that nobody waits forever.
+func TestOnceAmongRegistries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const id = "i0123456789abcdefghij"
+		c := &cluster{records: map[string]engine.Record{}}
+		f := &lifecycletest.Fakes{}
+		see := func(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
+			i, err := f.Launch(ctx, spec)
+			if err != nil {
+				return nil, err
+			}
+			return c.see(spec.ID, i), nil
+		}
+		server := func(launch func(context.Context, lifecycle.Spec) (lifecycle.Instance, error)) *lifecycle.Registry {
+			return lifecycle.New(lifecycle.Options{
+				Store: store.Temporary(t.TempDir()), Launch: launch, IDOf: func(string) string { return id },
+			})
+		}
+		q := lifecycle.Request{Template: base, Lifetime: time.Hour, Secure: true}
+		second := server(func(context.Context, lifecycle.Spec) (lifecycle.Instance, error) {
+			return nil, fmt.Errorf("kubernetes: %w", engine.ErrExists)
+		})
+		defer end(t, second)
+		type result struct {
+			sb  lifecycle.Sandbox
+			err error
+		}
+		repeated := make(chan result, 1)
+		repeat := func(q lifecycle.Request) {
+			go func() {
+				sb, err := second.CreateOnce(t.Context(), "key", q)
+				repeated <- result{sb, err}
+			}()
+			synctest.Wait()
+		}
+		repeat(q)
+		must.Is(t, (<-repeated).err, engine.ErrExists) // the other server has failed after all
+
+		repeat(q)
+		first := server(see)
+		defer end(t, first)
+		sb, err := first.CreateOnce(t.Context(), "key", q)
+		must.Do(t, err)
+		c.adopt(t, second, see)
+		got := <-repeated
+		must.Do(t, got.err)
+		if sb.ID != id || got.sb.ID != id || got.sb.AccessToken != sb.AccessToken {
+			t.Errorf("made %+v, and the repeated request got %+v", sb, got.sb)
+		}
+		if running, _ := second.Count(); running != 1 {
+			t.Errorf("the second server has %d sandboxes", running)
+		}
+		q.Metadata = map[string]string{"another": "request"}
+		repeat(q)
+		must.Is(t, (<-repeated).err, lifecycle.ErrKeyReused)
+	})
 }

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"reflect"
 	"sync"
@@ -53,6 +54,11 @@ type Options struct {
 	// Launch starts a sandbox. The registry closes every sandbox that Launch returned: on
 	// request, when the sandbox's lifetime is over, or in Registry.Close.
 	Launch func(ctx context.Context, spec Spec) (Instance, error)
+	// IDOf returns the id of the sandbox that a request with an idempotency key makes, so that no two
+	// servers of an engine make two sandboxes for the same request. If a server has made it already,
+	// Launch returns [engine.ErrExists], and the sandbox is adopted. "" or a nil IDOf means a random
+	// id.
+	IDOf func(key string) string
 	// Ended is called when a sandbox no longer exists, even if it could not be launched. nil:
 	// it is not called.
 	Ended func(id string)
@@ -75,9 +81,10 @@ type Registry struct {
 	up, down []*record          // up: sandboxes that run; down: all others; both in the order of lists
 	ended    endedLog
 	attempts attempts
-	places   int    // number of sandboxes with a place
-	frozen   ledger // paused sandboxes that keep their processes
-	kept     int    // number of sandboxes whose files are kept
+	adopted  chan struct{} // closed and replaced when a sandbox of another server is adopted
+	places   int           // number of sandboxes with a place
+	frozen   ledger        // paused sandboxes that keep their processes
+	kept     int           // number of sandboxes whose files are kept
 	offset   time.Duration
 	closed   bool
 }
@@ -137,6 +144,9 @@ func New(o Options) *Registry {
 	if o.Ended == nil {
 		o.Ended = func(string) {}
 	}
+	if o.IDOf == nil {
+		o.IDOf = func(string) string { return "" }
+	}
 	if o.Layers == nil {
 		o.Layers = layers.Open(layers.Options{Store: o.Store, Logger: o.Logger})
 	}
@@ -149,6 +159,7 @@ func New(o Options) *Registry {
 		records:  map[string]*record{},
 		running:  map[string]*record{},
 		attempts: attempts{byKey: map[string]*attempt{}},
+		adopted:  make(chan struct{}),
 	}
 	r.restore()
 	r.work.Go(r.evictor)
@@ -182,9 +193,12 @@ func (r *Registry) create(ctx context.Context, q Request, o *once) (Sandbox, err
 		return Sandbox{}, err
 	}
 	q.Layers = base.IDs
-	rec := &record{Sandbox: r.newSandbox(q, newID()), base: base, once: o, asks: new(network.Asks)}
+	rec := &record{Sandbox: r.newSandbox(q, r.idFor(o)), base: base, once: o, asks: new(network.Asks)}
 	if err := r.launch(ctx, rec); err != nil {
 		base.Release()
+		if errors.Is(err, engine.ErrExists) && o != nil {
+			return r.join(ctx, rec.ID, o)
+		}
 		return Sandbox{}, err
 	}
 	base.Copied()
@@ -220,7 +234,9 @@ func (r *Registry) launch(ctx context.Context, rec *record) error {
 	}
 	if rec.instance, err = r.options.Launch(ctx, spec); err != nil {
 		r.leave(rec)
-		r.options.Ended(rec.ID)
+		if !errors.Is(err, engine.ErrExists) {
+			r.options.Ended(rec.ID)
+		}
 		return &LaunchError{Err: refusal(err, "make the snapshot anew on this machine, or build a template from it, which has its files")}
 	}
 	return nil

@@ -56,12 +56,21 @@ func New(o Options) *Registry {
 	return &Registry{options: o, records: map[string]*record{}, begun: make(chan struct{}, 1)}
 }
 
-// Open starts the log and the series of a sandbox. If they exist, it continues them.
+// Open starts the log and the series of a sandbox. If they exist, it continues them, also after an end:
+// a request that failed and is repeated may make a sandbox with the same id.
 func (r *Registry) Open(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.closed && r.records[id] == nil {
+	if r.closed {
+		return
+	}
+	rec := r.records[id]
+	switch {
+	case rec == nil:
 		r.records[id] = &record{bucket: bucket{left: burst, at: time.Now()}}
+	case rec.expiry != nil && rec.expiry.Stop(): // otherwise it is being removed
+		rec.expiry = nil
+		r.ended = slices.DeleteFunc(r.ended, func(other string) bool { return other == id })
 	}
 }
 

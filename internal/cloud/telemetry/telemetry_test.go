@@ -162,6 +162,28 @@ func TestEnd(t *testing.T) {
 	})
 }
 
+// TestOpenAgain checks that a sandbox which gets the id of a failed one has metrics, and a log that
+// goes on.
+func TestOpenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{})
+		defer r.Close()
+		r.Open("a")
+		r.Add("a", Entry{Level: slog.LevelInfo, Message: "failed"})
+		r.End("a")
+		<-time.After(kept / 2)
+		r.Open("a")
+		r.Run("a", func() (engine.Usage, bool) { return engine.Usage{Memory: 1}, true })
+		<-time.After(kept)
+		if got := messages(t, r, "a", Query{}); len(got) != 1 {
+			t.Errorf("the log has %q, want what was said before", got)
+		}
+		if got := r.Metrics("a", time.Time{}, time.Now()); len(got) == 0 {
+			t.Error("it has no metrics")
+		}
+	})
+}
+
 func TestInside(t *testing.T) {
 	began := time.Now()
 	r := New(Options{})

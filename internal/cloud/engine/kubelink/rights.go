@@ -23,5 +23,6 @@ func Rights(minor int) []Right {
 		{Resource: "pods", Verbs: []string{"get", "list", "watch"}},
 		{Resource: "pods/portforward", Verbs: forward},
 		{Resource: "events", Verbs: []string{"list"}},
+		{Group: "coordination.k8s.io", Resource: "leases", Verbs: []string{"get", "create", "update"}},
 	}
 }

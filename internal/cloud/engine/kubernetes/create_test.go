@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"sync"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -57,17 +59,7 @@ func TestCreateIsRefused(t *testing.T) {
 			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
 		}))
 		defer server.Close()
-		e := &Engine{
-			options: Options{Namespace: "agents"}, config: &rest.Config{Host: server.URL},
-			sandboxes: map[string]*sandbox{}, leftovers: map[string]struct{}{}, removed: map[string]struct{}{}, watch: &watch{},
-		}
-		var err error
-		e.life, e.end = context.WithCancel(t.Context())
-		defer e.end()
-		e.client, err = dynamic.NewForConfig(e.config)
-		must.Do(t, err)
-		e.keys, err = newKeys(nil, "agents")
-		must.Do(t, err)
+		e := engineOn(t, server.URL, "")
 		if s, err := e.newSandbox(t.Context(), engine.SandboxOptions{ID: "one"}); err == nil {
 			t.Errorf("%s: made %v", name, s)
 		}
@@ -77,6 +69,23 @@ func TestCreateIsRefused(t *testing.T) {
 		}
 		mu.Unlock()
 	}
+}
+
+// engineOn returns an engine on an API server of a test, without a watch.
+func engineOn(t *testing.T, url, secret string) *Engine {
+	t.Helper()
+	e := &Engine{
+		options: Options{Namespace: "agents", Secret: []byte(secret), Logger: slog.New(slog.DiscardHandler)}, config: &rest.Config{Host: url},
+		sandboxes: map[string]*sandbox{}, leftovers: map[string]types.UID{}, removed: map[string]types.UID{}, watch: &watch{},
+	}
+	var err error
+	e.life, e.end = context.WithCancel(t.Context())
+	t.Cleanup(e.end)
+	e.client, err = dynamic.NewForConfig(e.config)
+	must.Do(t, err)
+	e.keys, err = newKeys(e.options.Secret, "agents")
+	must.Do(t, err)
+	return e
 }
 
 // refuse answers as an API server does.

@@ -27,10 +27,19 @@
 //
 //   - with a record: it adopts the sandbox. If the pod is gone, the sandbox ends with this reason, and
 //     the object is removed.
-//   - without a record: nothing. Another server creates that sandbox, or died meanwhile. Then the time
-//     of shutdown is near, and the controller removes the object.
+//   - without a record: nothing. Another server creates that sandbox, or died meanwhile. A server that
+//     creates moves the time of shutdown on every few seconds.
 //   - with a record that it cannot open: nothing, except a warning. The time of shutdown ends it.
 //   - with the label of another secret: it does not see the object.
+//
+// A request with an idempotency key makes a sandbox whose id is a keyed hash of that key, so a server
+// that is asked again while another one still creates it is refused its object. It then waits: the record
+// means that it adopts the sandbox, and an object that is gone means that it makes the sandbox itself. A
+// server that ends a sandbox first writes the reason to an annotation, from which the others have it.
+//
+// A Lease elects one of the servers. It removes the objects of servers that died: those without a record
+// whose time of shutdown does not move, and those with a reason of their end that nobody has removed.
+// Without the right to Leases, they stay until their time of shutdown.
 //
 // The package is a module of its own, so that the programs of those who import the SDK neither link
 // nor choose versions for the client of Kubernetes.

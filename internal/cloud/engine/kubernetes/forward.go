@@ -35,6 +35,8 @@ const (
 	maxForwarded    = 1 << 20 // bytes of a message; the kubelet sends at most 32 KiB
 	maxWritten      = 32 << 10
 	writeTimeout    = time.Minute
+
+	handshakeTimeout = 30 * time.Second // until the API server has connected to the pod
 )
 
 // forward connects to a port of the loopback interface of a pod. If nothing listens on the port,
@@ -50,16 +52,44 @@ func (e *Engine) forward(ctx context.Context, pod string, port int) (*forwarded,
 	}
 	at = at.JoinPath("api/v1/namespaces", e.options.Namespace, "pods", pod, "portforward")
 	at.RawQuery = url.Values{"ports": {strconv.Itoa(port)}}.Encode()
+	ctx, cancel := context.WithTimeoutCause(ctx, handshakeTimeout, fmt.Errorf("the API server did not answer within %v", handshakeTimeout))
+	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := websocket.Negotiate(wrapped, holder, request, forwardProtocol)
+	conn, err := negotiate(wrapped, holder, request)
 	if err != nil {
 		return nil, fmt.Errorf("forward port %d of pod %s: %w", port, pod, err)
 	}
 	conn.SetReadLimit(maxForwarded)
 	return &forwarded{conn: conn, skip: map[byte]int{channelData: 2, channelErrors: 2}}, nil
+}
+
+// negotiate makes the websocket of a request. The library itself only obeys the deadline of the request's
+// context, so negotiate does not wait for it when the context is cancelled.
+func negotiate(wrapped http.RoundTripper, holder websocket.ConnectionHolder, request *http.Request) (*gorilla.Conn, error) {
+	type result struct {
+		conn *gorilla.Conn
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		conn, err := websocket.Negotiate(wrapped, holder, request, forwardProtocol)
+		done <- result{conn, err}
+	}()
+	ctx := request.Context()
+	select {
+	case r := <-done:
+		return r.conn, r.err
+	case <-ctx.Done():
+		go func() { // until the deadline at the latest
+			if late := <-done; late.conn != nil {
+				_ = late.conn.Close()
+			}
+		}()
+		return nil, context.Cause(ctx)
+	}
 }
 
 // forwarded is a connection to a port of a pod. One goroutine may read, and one may write.

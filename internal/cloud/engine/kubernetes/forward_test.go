@@ -2,6 +2,8 @@ package kubernetes
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -117,5 +119,59 @@ func TestForwardRefused(t *testing.T) {
 	_, err := e.forward(t.Context(), "one", 7)
 	if err == nil || !strings.Contains(err.Error(), "pods/portforward is forbidden") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestForwardSlow checks that nobody waits forever for an API server that does not answer, or that takes
+// no data, and that data which comes in pieces arrives whole.
+func TestForwardSlow(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{})
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(asked)
+		<-r.Context().Done()
+	}))
+	defer silent.Close()
+	defer silent.CloseClientConnections()
+	e := &Engine{options: Options{Namespace: "agents"}, config: &rest.Config{Host: silent.URL}}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-asked
+		cancel()
+	}()
+	if _, err := e.forward(ctx, "one", 7); !errors.Is(err, context.Canceled) {
+		t.Errorf("an API server that does not answer: %v", err)
+	}
+
+	over := make(chan struct{})
+	stuck, err := forwarding(t, func(conn *gorilla.Conn) {
+		hear(conn)
+		<-over // and reads nothing
+	})
+	must.Do(t, err)
+	defer close(over)
+	written := make(chan error, 1)
+	go func() {
+		for {
+			if _, err := stuck.Write(make([]byte, maxWritten)); err != nil {
+				written <- err
+				return
+			}
+		}
+	}()
+	must.Do(t, stuck.Close())
+	if err := patience.Receive(t, "the end of a blocked write", written); err == nil {
+		t.Error("a closed connection took data")
+	}
+
+	slow, err := forwarding(t, func(conn *gorilla.Conn) {
+		for _, message := range []string{"\x00\x07", "\x01\x07", "\x01\x00", "\x00\x00", "\x00a", "\x00", "\x00b"} {
+			say(conn, message)
+		}
+		_ = conn.WriteMessage(gorilla.CloseMessage, gorilla.FormatCloseMessage(gorilla.CloseNormalClosure, ""))
+	})
+	must.Do(t, err)
+	if got, err := io.ReadAll(slow); err != nil || string(got) != "ab" {
+		t.Errorf("got %q, %v", got, err)
 	}
 }

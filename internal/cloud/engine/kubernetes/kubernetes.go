@@ -8,10 +8,12 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -41,6 +43,7 @@ type Options struct {
 	Secret []byte
 
 	lease time.Duration // for tests; 0: leaseTime
+	pace  time.Duration // for tests; 0: sweepPace
 }
 
 // Engine runs sandboxes in pods.
@@ -51,15 +54,16 @@ type Engine struct {
 	keys    keys
 	watch   *watch
 
-	life context.Context //nolint:containedctx // it ends with the engine, not with a call
-	end  context.CancelFunc
+	life    context.Context //nolint:containedctx // it ends with the engine, not with a call
+	end     context.CancelFunc
+	elected atomic.Bool // this server sweeps
 
 	mu        sync.Mutex
 	closed    bool
-	sandboxes map[string]*sandbox // by the name of the object
-	leftovers map[string]struct{} // names of the objects that could not be removed
-	removed   map[string]struct{} // objects that were removed and that the watch still has
-	joining   chan struct{}       // has an element for each adopted sandbox that is being connected
+	sandboxes map[string]*sandbox  // by the name of the object
+	leftovers map[string]types.UID // objects that could not be removed, by name
+	removed   map[string]types.UID // objects that were removed and that the watch still has, by name
+	joining   chan struct{}        // has an element for each adopted sandbox that is being connected
 	starting  sync.WaitGroup
 	working   sync.WaitGroup
 
@@ -89,10 +93,10 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Namespace, o.Image = cmp.Or(o.Namespace, "default"), cmp.Or(o.Image, DefaultImage)
-	o.lease = cmp.Or(o.lease, leaseTime)
+	o.lease, o.pace = cmp.Or(o.lease, leaseTime), cmp.Or(o.pace, sweepPace)
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
 	defer cancel()
-	e := &Engine{options: o, config: rest.CopyConfig(o.Config), sandboxes: map[string]*sandbox{}, leftovers: map[string]struct{}{}, removed: map[string]struct{}{}, joining: make(chan struct{}, maxJoining), done: make(chan struct{})}
+	e := &Engine{options: o, config: rest.CopyConfig(o.Config), sandboxes: map[string]*sandbox{}, leftovers: map[string]types.UID{}, removed: map[string]types.UID{}, joining: make(chan struct{}, maxJoining), done: make(chan struct{})}
 	e.config.QPS, e.config.Burst = requestsPerSecond, requestBurst
 	e.config.UserAgent = "e2bctl"
 	if err := e.connect(ctx); err != nil {
@@ -105,6 +109,10 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	e.life, e.end = context.WithCancel(context.Background())
 	e.watch = newWatch(e)
 	e.working.Go(e.renewLeases)
+	if e.lasts() {
+		e.working.Go(e.elect)
+		e.working.Go(e.sweepRemains)
+	}
 	e.close = sync.OnceValue(e.shutDown)
 	return e, nil
 }

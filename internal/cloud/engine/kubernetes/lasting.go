@@ -29,14 +29,16 @@ const keepTimeout = 30 * time.Second
 // [engine.ErrGone].
 func (l lasting) Keep(ctx context.Context, r engine.Record) error {
 	s := l.sandbox
-	patch, err := s.engine.keys.patchOf(r, s.id, s.uid)
+	patch, err := s.engine.keys.patchOf(r, s.id, s.uid, s.object)
 	if err != nil {
 		return fmt.Errorf("kubernetes: the record of sandbox %s: %w", s.id, err)
 	}
+	s.storing.Lock()
+	defer s.storing.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
 	stored, err := s.engine.client.Resource(sandboxes).Namespace(s.engine.options.Namespace).Patch(ctx, s.name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		err = errors.Join(engine.ErrGone, err)
 	}
 	if err != nil {
@@ -124,13 +126,14 @@ func (e *Engine) consider(found func(engine.Found)) {
 		o := e.watch.objects.look(name)
 		e.mu.Lock()
 		s := e.sandboxes[name]
-		_, removed := e.removed[name]
-		if o == nil {
+		uid, removed := e.removed[name]
+		if removed && (o == nil || o.UID != uid) {
 			delete(e.removed, name)
+			removed = false
 		}
 		e.mu.Unlock()
 		switch {
-		case o == nil || removed || o.DeletionTimestamp != nil:
+		case o == nil || removed || o.DeletionTimestamp != nil || o.Annotations[annotationEnded] != "":
 		case s != nil:
 			s.see(o)
 		default:
@@ -165,7 +168,7 @@ func (e *Engine) adopt(o *object, pod types.UID, r engine.Record, opts engine.Sa
 	if err != nil {
 		return nil, err
 	}
-	s.uid, s.record, s.version, s.kept = pod, r, o.ResourceVersion, true
+	s.object, s.uid, s.record, s.version, s.kept = o.UID, pod, r, o.ResourceVersion, true
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -175,7 +178,7 @@ func (e *Engine) adopt(o *object, pod types.UID, r engine.Record, opts engine.Sa
 	e.sandboxes[o.Name] = s
 	e.working.Go(func() {
 		if why := s.awaitSeen(); why != nil {
-			s.fail(why)
+			s.fail(s.explain(why))
 			_ = s.close() // an object that cannot be removed is removed later
 			return
 		}

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,7 +17,11 @@ const leaseTime = 10 * time.Minute
 // renewLeases moves the time of shutdown of all sandboxes without a record on, until the engine ends.
 // It also removes objects that could not be removed before.
 func (e *Engine) renewLeases() {
-	tick := time.NewTicker(e.options.lease * 3 / 10)
+	pause := e.options.lease * 3 / 10
+	if e.lasts() { // the server that sweeps takes others for dead sooner
+		pause = min(pause, e.options.pace)
+	}
+	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for {
 		select {
@@ -28,27 +33,31 @@ func (e *Engine) renewLeases() {
 			e.options.Logger.WarnContext(e.life, "an ended sandbox could not be removed", "error", err)
 		}
 		e.mu.Lock()
-		names := make([]string, 0, len(e.sandboxes))
-		for name, s := range e.sandboxes {
-			if !s.isKept() {
-				names = append(names, name)
-			}
-		}
+		all := maps.Clone(e.sandboxes)
 		e.mu.Unlock()
-		for _, name := range names {
-			if err := e.renew(e.life, name); err != nil && !apierrors.IsNotFound(err) && e.life.Err() == nil {
+		for name, s := range all {
+			if err := s.renew(e.life); err != nil && !apierrors.IsNotFound(err) && e.life.Err() == nil {
 				e.options.Logger.WarnContext(e.life, "the time of a sandbox's shutdown could not be moved on", "object", name, "error", err)
 			}
 		}
 	}
 }
 
-// renew moves the shutdown time of one sandbox forward.
-func (e *Engine) renew(ctx context.Context, name string) error {
+// renew moves the time of shutdown of a sandbox without a record on. A record has the time of the end,
+// which renew must not overwrite, so it excludes Keep.
+func (s *sandbox) renew(ctx context.Context) error {
+	e := s.engine
+	s.storing.Lock()
+	defer s.storing.Unlock()
+	if s.isKept() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
+	defer cancel()
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"shutdownTime": metav1.NewTime(time.Now().Add(e.options.lease))}})
 	if err != nil {
 		return err
 	}
-	_, err = e.client.Resource(sandboxes).Namespace(e.options.Namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = e.client.Resource(sandboxes).Namespace(e.options.Namespace).Patch(ctx, s.name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
 }

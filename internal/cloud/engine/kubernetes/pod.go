@@ -50,8 +50,8 @@ func nameOf(id string) (string, error) {
 	return name, nil
 }
 
-// object returns the object of a sandbox.
-func (e *Engine) object(o engine.SandboxOptions, name string) *object {
+// newObject returns the object of a new sandbox.
+func (e *Engine) newObject(o engine.SandboxOptions, name string) *object {
 	labels := map[string]string{labelSandbox: o.ID, labelInstance: e.keys.instance}
 	end := metav1.NewTime(time.Now().Add(e.options.lease))
 	return &object{

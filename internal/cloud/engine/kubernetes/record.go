@@ -28,8 +28,8 @@ const (
 // meanwhile. Such an object ends by its time of shutdown.
 var errIncomplete = errors.New("its sandbox is not complete")
 
-// patchOf returns the change of an object that stores a record.
-func (k *keys) patchOf(r engine.Record, id string, pod types.UID) ([]byte, error) {
+// patchOf returns the change that stores a record in the object with a UID; "" stands for any object.
+func (k *keys) patchOf(r engine.Record, id string, pod, object types.UID) ([]byte, error) {
 	sealed, err := k.seal(r.Sealed, id, pod)
 	if err != nil {
 		return nil, err
@@ -38,12 +38,16 @@ func (k *keys) patchOf(r engine.Record, id string, pod types.UID) ([]byte, error
 	if err != nil {
 		return nil, err
 	}
+	changed := map[string]any{"annotations": map[string]string{
+		annotationPod: string(pod), annotationStarted: r.StartedAt.Format(time.RFC3339Nano), annotationEnd: r.EndAt.Format(time.RFC3339Nano),
+		annotationTemplate: r.Template, annotationMetadata: string(metadata), annotationSealed: base64.StdEncoding.EncodeToString(sealed),
+	}}
+	if object != "" {
+		changed["uid"] = object
+	}
 	return json.Marshal(map[string]any{
-		"metadata": map[string]any{"annotations": map[string]string{
-			annotationPod: string(pod), annotationStarted: r.StartedAt.Format(time.RFC3339Nano), annotationEnd: r.EndAt.Format(time.RFC3339Nano),
-			annotationTemplate: r.Template, annotationMetadata: string(metadata), annotationSealed: base64.StdEncoding.EncodeToString(sealed),
-		}},
-		"spec": map[string]any{"shutdownTime": metav1.NewTime(wholeSecond(r.EndAt).Add(r.Linger))},
+		"metadata": changed,
+		"spec":     map[string]any{"shutdownTime": metav1.NewTime(wholeSecond(r.EndAt).Add(r.Linger))},
 	})
 }
 

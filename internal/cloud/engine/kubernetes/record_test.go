@@ -33,7 +33,7 @@ var longSecret = strings.Repeat("s", minSecret)
 // withRecord returns the object of a sandbox with a record.
 func withRecord(t *testing.T, k *keys, id string, r engine.Record) *object {
 	t.Helper()
-	patch, err := k.patchOf(r, id, "pod-1")
+	patch, err := k.patchOf(r, id, "pod-1", "")
 	must.Do(t, err)
 	o := &object{TypeMeta: metav1.TypeMeta{APIVersion: sandboxes.GroupVersion().String(), Kind: "Sandbox"}}
 	must.Do(t, json.Unmarshal(patch, o))
@@ -169,6 +169,10 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	kind := path.Base(r.URL.Path)
 	a.mu.Lock()
 	objects, changed := a.objects, a.changed
+	var one any
+	if path.Base(path.Dir(r.URL.Path)) == "sandboxes" {
+		one = objects[strings.TrimPrefix(kind, "sandbox-")]
+	}
 	if kind != "sandboxes" {
 		objects = nil // there are no pods
 	}
@@ -188,6 +192,8 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodDelete:
 		answer(metav1.Status{TypeMeta: fail.TypeMeta, Status: "Success"})
+	case r.Method == http.MethodGet && one != nil:
+		answer(one)
 	case kind != "sandboxes" && kind != "pods":
 		w.WriteHeader(http.StatusNotFound)
 		fail.Code, fail.Reason = http.StatusNotFound, metav1.StatusReasonNotFound

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"strings"
 	"sync"
@@ -28,9 +29,12 @@ type sandbox struct {
 	engine *Engine
 	id     string
 	name   string    // name of the object and of the pod
+	object types.UID // UID of the object; "": nobody knows whether it was made
 	uid    types.UID // UID of the pod
 	hello  tunnel.Hello
 	tell   func(line []byte)
+
+	storing sync.Mutex // held while the time of shutdown is changed; before mu
 
 	mu     sync.Mutex
 	tunnel *tunnel.Server // the newest tunnel; nil: an adopted sandbox was not connected yet
@@ -42,6 +46,7 @@ type sandbox struct {
 	changed chan struct{} // closed when another server changes the record
 	left    bool          // close leaves the object, if it has a record
 
+	heard  atomic.Pointer[string] // reason of the end that another server stored in the object
 	reason atomic.Pointer[error]
 	done   chan struct{}
 	life   context.Context //nolint:containedctx // it ends with the sandbox, not with a call
@@ -69,11 +74,12 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 	if err != nil {
 		return nil, err
 	}
-	err = e.create(ctx, o, name)
-	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown { // the API server refused it
+	object, made, err := e.createOnce(ctx, o, name)
+	if !made {
 		s.end()
 		return nil, err
 	}
+	s.object = object
 	e.mu.Lock()
 	e.sandboxes[name] = s // its time of shutdown is moved on from now on
 	e.mu.Unlock()
@@ -113,19 +119,20 @@ const (
 
 // create makes the object of a sandbox. The API server refuses objects until the cluster has counted
 // those of a new quota, which takes a moment after the manifests were applied, so create tries again.
-func (e *Engine) create(ctx context.Context, o engine.SandboxOptions, name string) error {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(e.object(o, name))
+func (e *Engine) create(ctx context.Context, o engine.SandboxOptions, name string) (types.UID, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(e.newObject(o, name))
 	if err != nil {
-		return err
+		return "", err
 	}
+	var made *unstructured.Unstructured
 	waited := wait.PollUntilContextTimeout(ctx, quotaPause, quotaPatience, true, func(context.Context) (bool, error) {
-		_, err = e.client.Resource(sandboxes).Namespace(e.options.Namespace).Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
+		made, err = e.client.Resource(sandboxes).Namespace(e.options.Namespace).Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
 		return !isUncounted(err), nil
 	})
 	if err = cmp.Or(err, waited); err != nil {
-		return fmt.Errorf("create the object %s: %w", name, err)
+		return "", fmt.Errorf("create the object %s: %w", name, err)
 	}
-	return nil
+	return made.GetUID(), nil
 }
 
 // isUncounted reports whether an object was refused because the cluster has not counted the objects of
@@ -192,7 +199,7 @@ func (s *sandbox) follow() {
 	for {
 		pod, changed := s.engine.watch.pod(s.name)
 		if why := s.endOf(pod); why != nil {
-			s.fail(why)
+			s.fail(s.explain(why))
 			_ = s.close() // what cannot be removed is removed later
 			return
 		}
@@ -268,7 +275,7 @@ var errReplaced = errors.New("its pod was deleted, and the one that took its pla
 func (s *sandbox) endOf(pod *corev1.Pod) error {
 	switch {
 	case pod == nil || pod.DeletionTimestamp != nil:
-		return errors.New("its pod was deleted")
+		return errDeleted
 	case pod.UID != s.uid:
 		return errReplaced
 	case pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded:
@@ -334,11 +341,14 @@ func (s *sandbox) shutDown() error {
 	s.engine.mark(s.name)
 	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 	defer cancel()
-	err := s.engine.remove(ctx, s.name)
+	if s.isKept() && s.heard.Load() == nil {
+		s.say(ctx)
+	}
+	err := s.engine.remove(ctx, s.name, s.object)
 	s.engine.mu.Lock()
 	delete(s.engine.sandboxes, s.name)
 	if err != nil {
-		s.engine.leftovers[s.name] = struct{}{}
+		s.engine.leftovers[s.name] = s.object
 	}
 	s.engine.mu.Unlock()
 	s.engine.watch.forget(s.name)
@@ -348,21 +358,27 @@ func (s *sandbox) shutDown() error {
 // mark notes that an object is about to be removed, so that the sandbox is not adopted again while
 // the watch still has it.
 func (e *Engine) mark(name string) {
-	if e.watch.objects.look(name) == nil {
+	o := e.watch.objects.look(name)
+	if o == nil {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.removed[name] = struct{}{}
+	e.removed[name] = o.UID
 }
 
 // removeTimeout limits the time to remove objects.
 const removeTimeout = 30 * time.Second
 
-// remove removes the object of a sandbox. The controller removes its pod after that.
-func (e *Engine) remove(ctx context.Context, name string) error {
-	err := e.client.Resource(sandboxes).Namespace(e.options.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
+// remove removes the object of a sandbox, unless another one has taken its name. The controller removes
+// its pod after that. If uid is "", remove removes any object of that name.
+func (e *Engine) remove(ctx context.Context, name string, uid types.UID) error {
+	var o metav1.DeleteOptions
+	if uid != "" {
+		o.Preconditions = &metav1.Preconditions{UID: &uid}
+	}
+	err := e.client.Resource(sandboxes).Namespace(e.options.Namespace).Delete(ctx, name, o)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("kubernetes: remove the object %s: %w", name, err)
 	}
 	return nil
@@ -371,13 +387,10 @@ func (e *Engine) remove(ctx context.Context, name string) error {
 // removeLeftovers removes the objects that could not be removed before.
 func (e *Engine) removeLeftovers(ctx context.Context) error {
 	e.mu.Lock()
-	names := make([]string, 0, len(e.leftovers))
-	for name := range e.leftovers {
-		names = append(names, name)
-	}
+	left := maps.Clone(e.leftovers)
 	e.mu.Unlock()
-	for _, name := range names {
-		if err := e.remove(ctx, name); err != nil {
+	for name, uid := range left {
+		if err := e.remove(ctx, name, uid); err != nil {
 			return err
 		}
 		e.mu.Lock()

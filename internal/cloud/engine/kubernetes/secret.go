@@ -28,6 +28,7 @@ type keys struct {
 	instance string             // label of the engine's objects
 	proof    ed25519.PrivateKey // proves to pods that this is their server
 	sealing  cipher.AEAD        // seals the records of sandboxes
+	naming   []byte             // makes the ids of requests with an idempotency key
 }
 
 // newKeys derives keys from a secret. Without one they are random.
@@ -45,7 +46,7 @@ func newKeys(secret []byte, namespace string) (k keys, err error) {
 		}
 		return key
 	}
-	instance, seed, sealing := derive("instance", 8), derive("proof", ed25519.SeedSize), derive("sealing", 32)
+	instance, seed, sealing, naming := derive("instance", 8), derive("proof", ed25519.SeedSize), derive("sealing", 32), derive("naming", 32)
 	if err != nil {
 		return k, err
 	}
@@ -54,6 +55,7 @@ func newKeys(secret []byte, namespace string) (k keys, err error) {
 		return k, err
 	}
 	k.sealing, err = cipher.NewGCMWithRandomNonce(block)
+	k.naming = naming
 	k.instance, k.proof = hex.EncodeToString(instance), ed25519.NewKeyFromSeed(seed)
 	return k, err
 }

@@ -2,6 +2,8 @@ package kubernetes
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,7 +25,7 @@ func newWatch(e *Engine) *watch {
 	w := &watch{}
 	w.pods.run(e, pods, &w.running)
 	if e.lasts() {
-		w.objects.news = make(chan struct{}, 1)
+		w.objects.news, w.objects.seen = make(chan struct{}, 1), e.hear
 		w.objects.run(e, sandboxes, &w.running)
 	}
 	return w
@@ -44,6 +46,7 @@ func (w *watch) wait() { w.running.Wait() }
 type watched[T any] struct {
 	synced cache.InformerSynced // reports whether all that were there at the start have been seen
 	news   chan struct{}        // receives after a change; nil: nobody takes the changes
+	seen   func(*T)             // called with each version of an object that the watch sees; nil: not called
 
 	mu      sync.Mutex
 	all     map[string]*T            // by name
@@ -86,6 +89,9 @@ func (w *watched[T]) see(o any, deleted bool) {
 	if err != nil {
 		return // it is not one of ours: the API server checks pods, and the definition of their kind checks Sandboxes
 	}
+	if w.seen != nil {
+		w.seen(t) // before it can be taken for gone
+	}
 	name := content.GetName()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -126,6 +132,13 @@ func (w *watched[T]) look(name string) *T {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.all[name]
+}
+
+// list returns all objects.
+func (w *watched[T]) list() []*T {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Values(w.all))
 }
 
 // get returns the object of a name, which is nil if there is none, and a channel that is closed at its

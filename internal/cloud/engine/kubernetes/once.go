@@ -1,0 +1,108 @@
+package kubernetes
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+)
+
+// idCharacters is the number of characters of an id after its first one. They carry 100 bits.
+const idCharacters = 20
+
+// IDOf returns the id of the sandbox that a request with an idempotency key makes: a keyed hash, so
+// that all servers with the secret name the object of the sandbox alike. The API server then refuses
+// the second object.
+func (e *Engine) IDOf(key string) string {
+	if !e.lasts() {
+		return ""
+	}
+	mac := hmac.New(sha256.New, e.keys.naming)
+	_, _ = mac.Write([]byte(key)) // never fails
+	return "i" + strings.ToLower(base32.StdEncoding.EncodeToString(mac.Sum(nil)))[:idCharacters]
+}
+
+// createOnce makes the object of a sandbox, unless another server makes the same sandbox. made reports
+// whether the object may exist now.
+func (e *Engine) createOnce(ctx context.Context, o engine.SandboxOptions, name string) (uid types.UID, made bool, err error) {
+	for {
+		if err := e.awaitNoPod(ctx, name); err != nil {
+			return "", false, err
+		}
+		uid, err := e.create(ctx, o, name)
+		switch {
+		case err == nil:
+			return uid, true, nil
+		case e.lasts() && apierrors.IsAlreadyExists(err):
+			if err := e.awaitOther(ctx, name); err != nil {
+				return "", false, err
+			}
+		default:
+			return "", apierrors.ReasonForError(err) == metav1.StatusReasonUnknown, err
+		}
+	}
+}
+
+// awaitNoPod waits until no pod has the name of a new sandbox. There may be one that is ending, if the
+// request is repeated after a failure.
+func (e *Engine) awaitNoPod(ctx context.Context, name string) error {
+	for {
+		pod, changed := e.watch.pod(name)
+		if pod == nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the end of the pod %s: %w", name, context.Cause(ctx))
+		}
+	}
+}
+
+// otherPause is the pause between two looks at an object that another server has made.
+const otherPause = 250 * time.Millisecond
+
+// awaitOther waits for the result of another server that makes the same sandbox. It returns
+// [engine.ErrExists] if the object has a record, and nil if the object is gone, since the other server
+// has failed.
+func (e *Engine) awaitOther(ctx context.Context, name string) error {
+	for {
+		o, err := e.object(ctx, name)
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil: // the next look may succeed, and ctx bounds all of them
+		case o.Labels[labelInstance] != e.keys.instance:
+			return fmt.Errorf("the object %s belongs to a server with another secret", name)
+		case o.DeletionTimestamp != nil || o.Annotations[annotationEnded] != "":
+		default:
+			if _, _, _, err := e.keys.recordOf(o); !errors.Is(err, errIncomplete) {
+				return errors.Join(engine.ErrExists, err)
+			}
+		}
+		select {
+		case <-time.After(otherPause):
+		case <-ctx.Done():
+			return fmt.Errorf("another server makes the same sandbox: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// object reads the object of a sandbox.
+func (e *Engine) object(ctx context.Context, name string) (*object, error) {
+	content, err := e.client.Resource(sandboxes).Namespace(e.options.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return decode[object](content.Object)
+}
