@@ -48,7 +48,11 @@ func (c *Cloud) adoptOne(ctx context.Context, f engine.Found, spec lifecycle.Spe
 	}
 	r := c.reach(spec, sandbox, report)
 	r.denials, r.release = c.newDenials(ctx, spec.ID), func() {}
-	return &lasting{r, sandbox}, nil
+	l := &lasting{r, sandbox}
+	if f.Record.Paused {
+		l.Follow(true)
+	}
+	return l, nil
 }
 
 // lasting is a reachable sandbox that can outlive the cloud.
@@ -79,6 +83,16 @@ func (l *lasting) Keep(ctx context.Context, r engine.Record) error {
 
 // Kept returns the stored record, and a channel that is closed when another server changes it.
 func (l *lasting) Kept() (engine.Record, <-chan struct{}) { return l.kept.Kept() }
+
+// Follow makes the sandbox unreachable or reachable, because another server has paused or resumed it.
+func (l *lasting) Follow(paused bool) {
+	if paused {
+		l.cloud.router.Pause(l.id)
+		l.cloud.telemetry.Rest(l.id)
+		return
+	}
+	l.run()
+}
 
 // Leave makes the sandbox unreachable, and lets it go on without the cloud.
 func (l *lasting) Leave() error { return l.leave(l.kept.Leave) }

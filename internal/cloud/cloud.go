@@ -132,7 +132,11 @@ func Start(ctx context.Context, o Options) (*Cloud, error) {
 func (c *Cloud) assemble(config *tls.Config) {
 	o := c.options
 	cache := builds.OpenCache(c.store, c.kept, o.Logger)
-	all := templates.Open(templates.Options{Store: c.store, Layers: c.kept, Logger: o.Logger})
+	images := make([]templates.Image, 0, len(o.Kubernetes.Templates))
+	for _, t := range o.Kubernetes.Templates {
+		images = append(images, templates.Image{Name: t.Name, Reference: t.Image})
+	}
+	all := templates.Open(templates.Options{Store: c.store, Layers: c.kept, Images: images, Logger: o.Logger})
 	c.sandboxes = lifecycle.New(lifecycle.Options{
 		MaxSandboxes: o.MaxSandboxes, Secure: o.Service != nil, TrafficTokens: o.Service.guardsCode(), MaxFrozenMemory: machineMemory() / 2, Store: c.store, Layers: c.kept, Launch: c.launch, IDOf: c.idOf, Ended: c.telemetry.End, Logger: c.logger("lifecycle"),
 	})

@@ -331,6 +331,12 @@ func (r *reachable) leave(end func() error) error {
 	return err
 }
 
+// Suspends reports whether a pause ends the processes of the sandbox, and keeps its home.
+func (r *reachable) Suspends() bool {
+	s, may := r.Sandbox.(engine.Suspender)
+	return may && s.Suspends()
+}
+
 // Pause ends the connections into the sandbox and then stops its processes.
 func (r *reachable) Pause(ctx context.Context) error {
 	r.cloud.router.Pause(r.id)

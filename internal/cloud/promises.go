@@ -58,7 +58,8 @@ func checkSpec(by engine.Report, spec lifecycle.Spec, mounted bool) error {
 		{spec.Headers, engine.HeaderRules, partOf(engine.HeaderRules)},
 		{len(spec.Mounts) > 0, engine.Mounts, partOf(engine.Mounts)},
 		{mounted, engine.Mounts, "mounts of every sandbox (local.WithMount)"},
-		{spec.AutoPause, pause, "autoPause"},
+		{spec.AutoPause && spec.AutoResume, engine.Pauses, "autoResume"}, // requests need the programs that ran before
+		{spec.AutoPause && !by.Suspends, pause, "autoPause"},
 	} {
 		if !one.wanted {
 			continue

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -16,6 +18,8 @@ import (
 // KubernetesFlags are the flags for the cluster whose pods are sandboxes.
 type KubernetesFlags struct {
 	options    kubelink.Options
+	home       Size
+	templates  imageTemplates
 	kubeconfig path
 	secret     path
 	all        []*pflag.Flag
@@ -30,8 +34,10 @@ func (k *KubernetesFlags) Add(cmd *cobra.Command) {
 	flags.StringVar(&o.Image, "image", "", "kubernetes: `IMAGE` of sandboxes (default python:3.12-slim)")
 	flags.StringVar(&o.ProgramImage, "program-image", "", "kubernetes: `IMAGE` with the program that serves a\nsandbox from inside (required)")
 	flags.StringVar(&o.RuntimeClass, "runtime-class", "", "kubernetes: runtime class `NAME` (default the cluster's)")
+	flags.Var(&atLeast[Size]{&k.home, 1 << 20}, "home", "kubernetes: give each sandbox a volume of `SIZE` at /home/user,\nwhich a pause keeps (default none, and no pauses)")
+	flags.StringVar(&o.StorageClass, "storage-class", "", "kubernetes: storage class `NAME` of the volumes of --home\n(default the cluster's)")
 	flags.BoolVar(&o.TrustNetworkPolicy, "trust-network-policy", false, "kubernetes: let policies of the cluster alone decide what\npods reach, in namespaces that forbid NET_ADMIN")
-	for _, name := range []string{"kubeconfig", "context", "namespace", "image", "program-image", "runtime-class", "trust-network-policy"} {
+	for _, name := range []string{"kubeconfig", "context", "namespace", "image", "program-image", "runtime-class", "home", "storage-class", "trust-network-policy"} {
 		k.all = append(k.all, flags.Lookup(name))
 	}
 }
@@ -42,10 +48,63 @@ func (k *KubernetesFlags) AddSecret(cmd *cobra.Command) {
 	k.all = append(k.all, cmd.Flags().Lookup("secret-file"))
 }
 
+// AddTemplates adds the flag for templates that are images.
+func (k *KubernetesFlags) AddTemplates(cmd *cobra.Command) {
+	cmd.Flags().Var(&k.templates, "template", "kubernetes: add the template `NAME=IMAGE`, whose sandboxes\nhave this image (repeatable)")
+	k.all = append(k.all, cmd.Flags().Lookup("template"))
+}
+
+// imageTemplates are templates that are images, as values of a flag.
+type imageTemplates []kubelink.Template
+
+// Type returns the name of the type.
+func (i *imageTemplates) Type() string { return "NAME=IMAGE" }
+
+func (i *imageTemplates) String() string { return strings.Join(i.GetSlice(), ", ") }
+
+// Set adds one template.
+func (i *imageTemplates) Set(value string) error {
+	name, image, _ := strings.Cut(value, "=")
+	same := func(t kubelink.Template) bool { return t.Name == name }
+	switch {
+	case name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != "":
+		return fmt.Errorf("want NAME=IMAGE with a name of lower-case letters, digits, hyphens and underscores, got %.200q", value)
+	case image == "" || strings.ContainsFunc(image, unicode.IsSpace):
+		return fmt.Errorf("the template %s has no image: want NAME=IMAGE, such as tools=python:3.12-slim", name)
+	case name == "base" || name == "code-interpreter-v1":
+		return fmt.Errorf("%s is built in: --image sets its image", name)
+	case slices.ContainsFunc(*i, same):
+		return fmt.Errorf("there are two templates %s", name)
+	}
+	*i = append(*i, kubelink.Template{Name: name, Image: image})
+	return nil
+}
+
+// GetSlice returns the values, each as Set takes it.
+func (i *imageTemplates) GetSlice() []string {
+	values := make([]string, len(*i))
+	for at, t := range *i {
+		values[at] = t.Name + "=" + t.Image
+	}
+	return values
+}
+
+// FlagArguments returns the arguments that set a flag to its value.
+func FlagArguments(flag *pflag.Flag) []string {
+	values := []string{flag.Value.String()}
+	if list, ok := flag.Value.(*imageTemplates); ok {
+		values = list.GetSlice()
+	}
+	for i, value := range values {
+		values[i] = "--" + flag.Name + "=" + value
+	}
+	return values
+}
+
 // Check refuses the flags with another engine than kubernetes. e may be "".
 func (k *KubernetesFlags) Check(cmd *cobra.Command, e string) error {
 	if e == kubelink.Name {
-		return nil
+		return k.CheckHome(cmd)
 	}
 	for _, flag := range k.all {
 		if flag.Changed {
@@ -55,9 +114,18 @@ func (k *KubernetesFlags) Check(cmd *cobra.Command, e string) error {
 	return nil
 }
 
+// CheckHome refuses a storage class without homes.
+func (k *KubernetesFlags) CheckHome(cmd *cobra.Command) error {
+	if k.options.StorageClass != "" && k.home == 0 {
+		return Usagef(cmd, "--storage-class is about the volumes of --home: add --home SIZE")
+	}
+	return nil
+}
+
 // Options returns what the flags say.
 func (k *KubernetesFlags) Options() kubelink.Options {
 	o := k.options
+	o.HomeBytes, o.Templates = int64(k.home), k.templates
 	o.Kubeconfig, o.SecretFile = string(k.kubeconfig), string(k.secret)
 	return o
 }
@@ -72,7 +140,7 @@ func (k *KubernetesFlags) Arguments() []string {
 	var arguments []string
 	for _, flag := range k.all {
 		if flag.Changed {
-			arguments = append(arguments, fmt.Sprintf("--%s=%s", flag.Name, flag.Value))
+			arguments = append(arguments, FlagArguments(flag)...)
 		}
 	}
 	return arguments

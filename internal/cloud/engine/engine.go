@@ -70,7 +70,8 @@ type Sandbox interface {
 
 	// Freeze stops every process of the sandbox until Thaw; memory does not change. It cuts
 	// connections made through Dial and Egress. It is idempotent. Close can also end a frozen
-	// sandbox. If Freeze fails, or ctx ends, all processes continue to run.
+	// sandbox. If Freeze fails, or ctx ends, all processes continue to run. Freeze of a [Suspender] is
+	// different.
 	Freeze(ctx context.Context) error
 	// Hold stops every process until Thaw like Freeze, but only for a short time, and keeps
 	// connections: their data waits. It does not change a frozen sandbox.
@@ -102,6 +103,16 @@ type Sandbox interface {
 	// Usage returns the current usage, and false if it is unknown, for example after the sandbox's
 	// end.
 	Usage() (Usage, bool)
+}
+
+// Suspender is a sandbox that may have a home directory which outlives its processes, but not their
+// memory.
+type Suspender interface {
+	Sandbox
+	// Suspends reports whether the sandbox has such a home. Then Freeze ends all processes, and keeps
+	// only the home. Thaw starts the sandbox again, with the files of its home. After a Freeze that was
+	// interrupted, the processes may still run for a moment.
+	Suspends() bool
 }
 
 // Usage is the resource usage of a sandbox.

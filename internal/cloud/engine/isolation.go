@@ -116,6 +116,8 @@ type Report struct {
 	// Pause is the mechanism that stops the processes of a paused sandbox: a control group, or
 	// signals. If signals stop them, Pause also has the reason why there is no control group.
 	Pause string
+	// Suspends means that new sandboxes suspend as those of a [Suspender] do.
+	Suspends bool
 	// Egress is the path of connections out of a sandbox: [EgressTransparent], or the reason why
 	// only programs that use the proxy reach the network.
 	Egress string

@@ -54,7 +54,10 @@ type Record struct {
 	Template  string            // alias of the template; for people who look at the engine's objects
 	Metadata  map[string]string // for the same people
 	StartedAt time.Time
-	EndAt     time.Time
+	EndAt     time.Time // of a paused sandbox, the time of the pause
+	// Paused means that the sandbox is suspended, as [Suspender] describes. The engine keeps it until a
+	// server ends it.
+	Paused bool
 	// Linger is the time from EndAt until the engine ends the sandbox if no server did so before, in
 	// whole seconds.
 	Linger time.Duration
@@ -66,5 +69,5 @@ type Record struct {
 // Equal reports whether two records are the same.
 func (r *Record) Equal(other Record) bool {
 	return r.Template == other.Template && maps.Equal(r.Metadata, other.Metadata) &&
-		r.StartedAt.Equal(other.StartedAt) && r.EndAt.Equal(other.EndAt) && r.Linger == other.Linger && bytes.Equal(r.Sealed, other.Sealed)
+		r.StartedAt.Equal(other.StartedAt) && r.EndAt.Equal(other.EndAt) && r.Linger == other.Linger && r.Paused == other.Paused && bytes.Equal(r.Sealed, other.Sealed)
 }

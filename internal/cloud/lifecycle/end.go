@@ -48,7 +48,7 @@ func (r *Registry) noticeLocked(rec *record, failed error) *NotFoundError {
 	if errors.Is(why, engine.ErrElsewhere) {
 		e = killed
 	}
-	if rec.outlives() != nil && !r.nowLocked().Before(rec.EndAt) { // another server or the engine was faster
+	if rec.outlives() != nil && rec.State != Paused && !r.nowLocked().Before(rec.EndAt) { // another server or the engine was faster
 		e = expired
 	}
 	gone := &NotFoundError{ID: rec.ID, Reason: e.reason, EndedAt: r.nowLocked(), How: e.how}
@@ -247,7 +247,7 @@ func (r *Registry) save(ctx context.Context, rec *record, free chan struct{}) {
 		return
 	}
 	r.mu.Lock()
-	if rec.State == Running && rec.outlives() == nil {
+	if rec.State == Running && rec.outlives() == nil && !rec.instance.Suspends() { // the home of one that suspends ends with this server
 		deadline, _ := ctx.Deadline()
 		r.pauseLocked(rec, pause{
 			PauseOptions: PauseOptions{DropMemory: !rec.KeepMemory}, unasked: true, ending: true,

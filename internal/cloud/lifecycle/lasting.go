@@ -20,6 +20,9 @@ type Lasting interface {
 	Keep(ctx context.Context, r engine.Record) error
 	Kept() (engine.Record, <-chan struct{})
 	Leave() error
+	// Follow makes the instance unreachable or reachable, because another server has paused or resumed
+	// the sandbox. It is called while the sandbox is not changing here.
+	Follow(paused bool)
 }
 
 // lingering is the time after its lifetime for which the engine lets a sandbox with AutoPause run,
@@ -55,13 +58,13 @@ func (rec *record) outlives() Lasting {
 func (sb *Sandbox) engineRecord(o *once) (engine.Record, error) {
 	sealed, err := json.Marshal(carried{carriedVersion, sb.Request, sb.AccessToken, sb.TrafficToken, o})
 	r := engine.Record{Template: sb.Template.Alias, Metadata: sb.Metadata, StartedAt: sb.StartedAt, EndAt: sb.EndAt, Sealed: sealed}
-	if sb.AutoPause {
+	if r.Paused = sb.State == Paused; !r.Paused && sb.AutoPause {
 		r.Linger = lingering
 	}
 	return r, err
 }
 
-// sandboxOf returns the running sandbox of a record that the engine has kept.
+// sandboxOf returns the sandbox of a record that the engine has kept.
 func sandboxOf(id string, r engine.Record) (Sandbox, *once, error) {
 	var c carried
 	if err := json.Unmarshal(r.Sealed, &c); err != nil {
@@ -73,13 +76,17 @@ func sandboxOf(id string, r engine.Record) (Sandbox, *once, error) {
 	case !validID(id) || c.Request.Template.ID == "":
 		return Sandbox{}, nil, errors.New("it has no id or no template")
 	}
+	state := Running
+	if r.Paused {
+		state = Paused
+	}
 	return Sandbox{
 		ID: id, Request: c.Request, AccessToken: c.AccessToken, TrafficToken: c.TrafficToken,
-		State: Running, StartedAt: r.StartedAt, EndAt: r.EndAt,
+		State: state, StartedAt: r.StartedAt, EndAt: r.EndAt,
 	}, c.Once, nil
 }
 
-// Adopt records a running sandbox that another server made, from the record that the engine has kept.
+// Adopt records a sandbox that another server made, from the record that the engine has kept.
 // open returns its instance. The sandbox counts even if there are more than [Options].MaxSandboxes.
 // If the sandbox has a record already, nothing happens. After an error, the sandbox is as it was.
 func (r *Registry) Adopt(id string, kept engine.Record, open func(Spec) (Lasting, error)) error {
@@ -112,11 +119,13 @@ func (r *Registry) Adopt(id string, kept engine.Record, open func(Spec) (Lasting
 	if r.closed {
 		return errors.Join(ErrClosed, instance.Leave())
 	}
-	r.places++
-	rec.placed = true
+	if sb.State == Running {
+		r.places++
+		rec.placed = true
+	}
 	r.records[id] = rec
 	r.watchLocked(rec)
-	r.setLocked(rec, Running)
+	r.setLocked(rec, sb.State)
 	close(r.adopted)
 	r.adopted = make(chan struct{})
 	if o != nil && r.attempts.byKey[o.Key] == nil {
@@ -204,7 +213,12 @@ func (r *Registry) recorded(ctx context.Context, id string, change func() error)
 
 // storeRecord stores the record of a sandbox with its instance, if it has changed.
 func (r *Registry) storeRecord(ctx context.Context, rec *record) error {
-	sb, lasting := r.snapshot(rec), rec.outlives() // no other instance ever takes its place
+	return r.storeAs(ctx, rec, r.snapshot(rec))
+}
+
+// storeAs stores sb as the record of a sandbox, if it differs from the stored one.
+func (r *Registry) storeAs(ctx context.Context, rec *record, sb Sandbox) error {
+	lasting := rec.outlives() // no other instance ever takes its place
 	kept, err := sb.engineRecord(rec.once)
 	if stored, _ := lasting.Kept(); err == nil && !stored.Equal(kept) {
 		err = lasting.Keep(ctx, kept)
@@ -232,6 +246,12 @@ func (r *Registry) follow(rec *record, instance Lasting) {
 // takeOver makes the record of a sandbox equal to the stored one. Requests that change the record here
 // wait, or it waits for them. A record that cannot be read changes nothing.
 func (r *Registry) takeOver(rec *record, instance Lasting) {
+	r.mu.Lock()
+	changing := rec.transition
+	r.mu.Unlock()
+	if changing != nil {
+		<-changing.done
+	}
 	rec.storing.Lock()
 	defer rec.storing.Unlock()
 	kept, _ := instance.Kept()
@@ -243,12 +263,34 @@ func (r *Registry) takeOver(rec *record, instance Lasting) {
 		r.options.Logger.WarnContext(context.Background(), "the record of a sandbox cannot be read", "sandbox", rec.ID, "error", err)
 		return
 	}
+	if r.become(rec, sb, kept) {
+		instance.Follow(sb.State == Paused)
+	}
+}
+
+// become gives a sandbox that is not changing the record that another server stored, unless it has this
+// one. It reports whether the other server paused or resumed the sandbox.
+func (r *Registry) become(rec *record, sb Sandbox, kept engine.Record) (turned bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if own, err := rec.engineRecord(rec.once); rec.State == Running && err == nil && !own.Equal(kept) {
-		rec.becomeLocked(sb)
-		r.wakeEvictor()
+	own, err := rec.engineRecord(rec.once)
+	if settled := rec.State == Running || rec.State == Paused; !settled || err != nil || own.Equal(kept) {
+		return false
 	}
+	turned = rec.State != sb.State
+	rec.becomeLocked(sb)
+	switch {
+	case !turned:
+		r.wakeEvictor()
+		return false
+	case sb.State == Paused:
+		r.leaveLocked(rec)
+	default: // it runs, even if there are more than Options.MaxSandboxes
+		r.places++
+		rec.placed = true
+	}
+	r.setLocked(rec, sb.State)
+	return true
 }
 
 // release lets a sandbox go on without this registry.

@@ -20,6 +20,7 @@ import (
 type cluster struct {
 	mu      sync.Mutex
 	fail    error // of Keep
+	home    bool  // its sandboxes suspend
 	records map[string]engine.Record
 	boxes   []*box
 }
@@ -31,12 +32,13 @@ type box struct {
 	id      string
 	cluster *cluster
 	changed chan struct{}
+	follows []bool // arguments of Follow
 }
 
 func (c *cluster) see(id string, i lifecycle.Instance) *box {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := &box{i.(*lifecycletest.Fake), id, c, make(chan struct{})}
+	b := &box{Fake: i.(*lifecycletest.Fake), id: id, cluster: c, changed: make(chan struct{})}
 	c.boxes = append(c.boxes, b)
 	return b
 }
@@ -65,6 +67,12 @@ func (b *box) Kept() (engine.Record, <-chan struct{}) {
 
 func (b *box) Leave() error { return b.Fake.Close() }
 
+func (b *box) Follow(paused bool) {
+	b.cluster.mu.Lock()
+	defer b.cluster.mu.Unlock()
+	b.follows = append(b.follows, paused)
+}
+
 func (b *box) Close() error {
 	b.cluster.mu.Lock()
 	delete(b.cluster.records, b.id)
@@ -84,7 +92,7 @@ func (b *box) Close() error {
 // registry returns a registry whose sandboxes are those of the cluster.
 func (c *cluster) registry(t *testing.T) *lifecycle.Registry {
 	t.Helper()
-	f := &lifecycletest.Fakes{}
+	f := &lifecycletest.Fakes{Suspends: c.home}
 	launch := func(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
 		i, err := f.Launch(ctx, spec)
 		if err != nil {

@@ -50,7 +50,7 @@ func (r *Registry) pauseLocked(rec *record, p pause) *transition {
 			r.options.Logger.WarnContext(ctx, "sandbox not paused", "sandbox", sb.ID, "error", err)
 			return func() State { return r.runOnLocked(rec, p, err) }, err
 		}
-		memory := sb.Memory || k.sandbox.Memory
+		memory := sb.Memory || k != nil && k.sandbox.Memory
 		r.options.Logger.InfoContext(ctx, "sandbox paused", "sandbox", sb.ID, "memory", memory)
 		return func() State {
 			r.leaveLocked(rec)
@@ -59,7 +59,7 @@ func (r *Registry) pauseLocked(rec *record, p pause) *transition {
 			if k != nil {
 				rec.kept = k
 			}
-			if !sb.Memory {
+			if !sb.Memory && !instance.Suspends() {
 				rec.instance, rec.Memory = nil, memory
 			}
 			return Paused
@@ -79,6 +79,9 @@ func (r *Registry) pause(ctx context.Context, rec *record, sb *Sandbox, instance
 		return nil, err
 	}
 	p.saveMemory = !p.DropMemory && unhealthy == nil && r.savesMemory(instance)
+	if instance.Suspends() {
+		return nil, r.suspend(ctx, rec, sb, instance)
+	}
 	if sb.Memory {
 		over := r.freeze(rec, instance.Memory())
 		switch {
@@ -123,6 +126,10 @@ func (r *Registry) pause(ctx context.Context, rec *record, sb *Sandbox, instance
 // checkPause returns an error if the engine does not support the pause. If the engine cannot keep
 // the memory, an automatic pause is still allowed, and does not keep the memory.
 func (r *Registry) checkPause(sb *Sandbox, instance Instance, p pause) error {
+	if instance.Suspends() {
+		sb.Memory = false
+		return nil
+	}
 	if sb.Memory {
 		err := instance.Check(engine.Pauses)
 		if err != nil && !p.unasked {

@@ -47,7 +47,12 @@ func (r *Registry) Resume(ctx context.Context, id string, o ResumeOptions) (Sand
 	if err != nil {
 		return Sandbox{}, err
 	}
-	return r.connected(id, o.Lifetime)
+	var sb Sandbox
+	err = r.recorded(ctx, id, func() (err error) {
+		sb, err = r.connected(id, o.Lifetime)
+		return err
+	})
+	return sb, err
 }
 
 // connected returns the record of a sandbox that ran a moment ago. It extends the sandbox's
@@ -116,18 +121,28 @@ func (r *Registry) resumeLocked(rec *record, o ResumeOptions) (*transition, erro
 		memory := sb.Memory && !o.DropMemory
 		var booted Instance
 		var err error
-		if memory && instance != nil {
+		suspended := instance != nil && instance.Suspends()
+		switch {
+		case suspended:
+			err = r.revive(ctx, rec, &sb, instance, o)
+		case memory && instance != nil:
 			err = r.resumeMemory(ctx, rec, sb, instance)
-		} else {
+		default:
 			booted, err = r.boot(ctx, rec, sb, instance, memory)
 		}
 		if err != nil {
 			r.options.Logger.ErrorContext(ctx, "sandbox not resumed", "sandbox", sb.ID, "error", err)
 			return func() State { r.leaveLocked(rec); return Paused }, &LaunchError{refusal(err, bootInstead), true}
 		}
-		r.noteRunning(sb.ID)
+		if rec.outlives() == nil {
+			r.noteRunning(sb.ID)
+		}
 		r.options.Logger.InfoContext(ctx, "sandbox resumed", "sandbox", sb.ID, "memory", memory)
 		return func() State {
+			if suspended {
+				rec.becomeLocked(sb)
+				return Running
+			}
 			r.thawLocked(rec)
 			if booted != nil {
 				rec.instance = booted

@@ -153,8 +153,9 @@ type Spec struct {
 	Volumes      []VolumeMount
 	Mounts       []mounts.Mount
 	Headers      bool // Egress may contain headers, now or later
-	// AutoPause means that the sandbox will be paused, with its memory if KeepMemory is set.
-	AutoPause, KeepMemory bool
+	// AutoPause means that the sandbox will be paused, with its memory if KeepMemory is set. With
+	// AutoResume, requests then resume it.
+	AutoPause, KeepMemory, AutoResume bool
 }
 
 // An Instance is a running sandbox.
@@ -171,6 +172,9 @@ type Instance interface {
 	// connections. It does not block.
 	SetEgress(rules *network.Rules)
 
+	// Suspends reports whether Pause ends the processes, and keeps only the files of the sandbox's
+	// home. Resume then starts the sandbox again, with these files.
+	Suspends() bool
 	// Pause ends every connection into the sandbox and stops the processes, which keep their
 	// memory. If it fails, the sandbox continues to run. Resume is the reverse of Pause. Both
 	// are idempotent. Close also ends a paused sandbox.
@@ -222,7 +226,7 @@ func (rec *record) spec(files, memory string) (Spec, error) {
 	spec := Spec{
 		ID: sb.ID, Template: sb.Template, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken, PublicPorts: sb.PublicPorts(),
 		Envs: sb.Envs, Metadata: sb.Metadata, Egress: egress, Layers: rec.base.Layers, Files: files, Memory: memory, Volumes: sb.Volumes, Mounts: sb.Mounts,
-		Headers: sb.Headers, Asks: rec.asks, AutoPause: sb.AutoPause, KeepMemory: sb.KeepMemory,
+		Headers: sb.Headers, Asks: rec.asks, AutoPause: sb.AutoPause, KeepMemory: sb.KeepMemory, AutoResume: sb.AutoResume,
 	}
 	if sb.Network != nil {
 		spec.MaskHost, spec.HTTPSPorts = sb.Network.MaskHost, sb.Network.HTTPSPorts

@@ -31,7 +31,7 @@ func TestSpecIsWhole(t *testing.T) {
 	first := v.fakes.Spec(sb.ID)
 	want := lifecycle.Spec{
 		ID: sb.ID, Template: asked.Template, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken, MaskHost: "mask.test", HTTPSPorts: []int{443},
-		Envs: asked.Envs, Metadata: asked.Metadata, Volumes: asked.Volumes, Mounts: asked.Mounts, Headers: true, AutoPause: true, KeepMemory: true,
+		Envs: asked.Envs, Metadata: asked.Metadata, Volumes: asked.Volumes, Mounts: asked.Mounts, Headers: true, AutoPause: true, KeepMemory: true, AutoResume: true,
 	}
 	var empty []string // PublicPorts is false, because the traffic is private
 	for i, v := 0, reflect.ValueOf(want); i < v.NumField(); i++ {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -41,6 +42,36 @@ func TestBuiltInOfEngines(t *testing.T) {
 	}
 	if want := []string{"base", "code-interpreter-v1"}; !slices.Equal(listed, want) {
 		t.Errorf("listed are %v, want %v", listed, want)
+	}
+}
+
+// TestImages checks that templates which are images have the same ids after a restart, and are listed.
+func TestImages(t *testing.T) {
+	t.Parallel()
+	var ids []string
+	for range 2 {
+		s := store.Temporary(t.TempDir())
+		r := templates.Open(templates.Options{
+			Store: s, Layers: layers.Open(layers.Options{Store: s}), Images: []templates.Image{{Name: "tools", Reference: "r.test/tools:1"}},
+		})
+		made, build, err := r.Find(templates.ParseReference("tools"))
+		must.Do(t, err)
+		if build.Image == nil || build.Image.Reference != "r.test/tools:1" || build.Engine != "" {
+			t.Errorf("its build is %+v", build)
+		}
+		if byID, _, err := r.Find(templates.ParseReference(made.ID)); err != nil || byID.Name != "tools" {
+			t.Errorf("by its id: %+v, %v", byID, err)
+		}
+		if _, _, err := r.Request(templates.ParseReference("tools"), nil, templates.Build{}); err == nil {
+			t.Error("a build took the name")
+		}
+		ids = append(ids, made.ID, build.ID)
+		if !slices.ContainsFunc(r.All(), func(t templates.Template) bool { return t.Name == "tools" }) {
+			t.Error("it is not listed")
+		}
+	}
+	if !slices.Equal(ids[:2], ids[2:]) {
+		t.Errorf("the ids are %v", ids)
 	}
 }
 

@@ -26,6 +26,7 @@ const MaxBuilds = 10_000
 type Options struct {
 	Store  *store.Store
 	Layers *layers.Set  // from Store
+	Images []Image      // further built-in templates, for the server's engine
 	Logger *slog.Logger // nil: no log
 }
 
@@ -78,6 +79,10 @@ func Open(o Options) *Registry {
 		if !t.variant() || r.index.find(Reference{Name: t.Name}) == nil { // a template of an older version may have this name
 			r.index.put(&t)
 		}
+	}
+	for _, image := range o.Images {
+		t := image.template()
+		r.index.put(&t)
 	}
 	if !complete {
 		o.Layers.Keep()

@@ -2,6 +2,8 @@ package templates
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -191,20 +193,35 @@ func (t *Template) layers() []string {
 	return all
 }
 
+// builtInTemplate returns a built-in template with one build.
+func builtInTemplate(id, name, description, build string, content Content) Template {
+	now := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC) // the same in each list, even after a restart
+	t := Template{ID: id, Name: name, Description: description, BuiltIn: true, Public: true, CreatedAt: now}
+	return t.withBuild(Build{ID: build, CreatedAt: now, Status: Ready, FinishedAt: now, Content: content}, []string{DefaultTag}, now)
+}
+
+// Image is a built-in template whose sandboxes have an image that the engine itself fetches.
+type Image struct{ Name, Reference string }
+
+// template returns the template. All servers with the image give it the same ids.
+func (i Image) template() Template {
+	sum := sha256.Sum256([]byte("image template " + i.Name))
+	id := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:idLength]
+	build := uuidOf([16]byte(sum[len(sum)-16:]))
+	return builtInTemplate(id, i.Name, "The image "+i.Reference, build, Content{Image: &engine.Image{Reference: i.Reference}})
+}
+
 // builtIn returns the built-in templates: base and code-interpreter-v1, which E2B's service also
 // has, and a version of both for each engine, such as base-docker. All of them include the
 // interpreter. As on the service, all processes of code-interpreter-v1 begin in the home directory
 // of the user called user, and each process of base begins in the home directory of its own user.
 func builtIn() []Template {
-	now := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC) // the same in each list, even after a restart
 	made := func(id, name string, build int, by engine.Name, workdir string) Template {
 		description := "What every sandbox of this cloud has, to run commands and code"
 		if by != "" {
 			description += ", on the engine " + string(by)
 		}
-		t := Template{ID: id, Name: name, Description: description, BuiltIn: true, Public: true, CreatedAt: now}
-		first := Build{ID: fmt.Sprintf("00000000-0000-4000-8000-%012d", build), CreatedAt: now, Status: Ready, FinishedAt: now, Content: Content{Engine: by, Workdir: workdir}}
-		return t.withBuild(first, []string{DefaultTag}, now)
+		return builtInTemplate(id, name, description, fmt.Sprintf("00000000-0000-4000-8000-%012d", build), Content{Engine: by, Workdir: workdir})
 	}
 	all := []Template{
 		made("localbasetemplate000", "base", 1, "", ""),
@@ -234,6 +251,10 @@ func newID() string { return strings.ToLower(rand.Text())[:idLength] }
 func newUUID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
+	return uuidOf(b)
+}
+
+func uuidOf(b [16]byte) string {
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

@@ -170,6 +170,7 @@ func (opts *upOptions) addFlags(cmd *cobra.Command) {
 	_ = flags.MarkHidden("log") // the process in the background gets this flag
 	opts.Resources.Add(cmd)
 	opts.Kubernetes.Add(cmd)
+	opts.Kubernetes.AddTemplates(cmd)
 	opts.Together.add(cmd)
 	opts.Images.add(cmd)
 	flags.Var(&opts.Mounts, "allow-mount", "let clients show sandboxes this directory of the machine and all\nbelow it, read-only or with :rw changeable, repeatable")

@@ -28,6 +28,7 @@ import (
 const (
 	defaultServerNamespace  = "e2bctl"
 	defaultSandboxNamespace = "e2bctl-sandboxes"
+	pausedToo               = 10  // the namespace has room for as many sandboxes, paused ones included, for each that may run
 	defaultMaxSandboxes     = 100 // the server gets it as a flag, and the namespace as its quota
 )
 
@@ -48,6 +49,7 @@ type manifests struct {
 	Rights             []kubelink.Right
 	TrustNetworkPolicy bool
 	MaxSandboxes       int
+	MaxHomes           int   // volumes of running and paused sandboxes; 0: they have none
 	MemoryMiB          int64 // of all sandboxes
 	Denied4, Denied6   []string
 	Key, Seed          string // "": the cluster has the Secrets
@@ -57,7 +59,7 @@ type manifests struct {
 // by the manifests, or are about this machine.
 func carries(flag string) bool {
 	return slices.Contains([]string{
-		"domain", "public-code", "memory", "cpus", "disk", "image", "runtime-class", "trust-network-policy",
+		"domain", "public-code", "memory", "cpus", "disk", "image", "template", "runtime-class", "home", "storage-class", "trust-network-policy",
 	}, flag)
 }
 
@@ -95,7 +97,7 @@ func (m manifests) text() string {
 func (m manifests) values() map[string]string {
 	values := map[string]string{
 		"server": yaml(m.Server), "sandboxes": yaml(m.Sandboxes), "image": yaml(m.Image), "key": m.Key, "seed": m.Seed, "secrets": "",
-		"maxSandboxes": strconv.Itoa(m.MaxSandboxes), "memoryMiB": strconv.FormatInt(m.MemoryMiB, 10), "denied4": yaml(m.Denied4), "denied6": yaml(m.Denied6),
+		"maxObjects": strconv.Itoa(max(m.MaxSandboxes, m.MaxHomes)), "maxHomes": strconv.Itoa(m.MaxHomes), "memoryMiB": strconv.FormatInt(m.MemoryMiB, 10), "denied4": yaml(m.Denied4), "denied6": yaml(m.Denied6),
 		"network":     "The first container of each pod needs NET_ADMIN to close its network. Sandboxes do not have it.",
 		"podSecurity": "privileged",
 	}
@@ -148,6 +150,9 @@ func (o *options) manifests(cmd *cobra.Command) (m manifests, err error) {
 			m.Denied6 = append(m.Denied6, prefix.String())
 		}
 	}
+	if kubernetes.HomeBytes > 0 {
+		m.MaxHomes = pausedToo * m.MaxSandboxes
+	}
 	m.Arguments = o.serverArguments(cmd, m)
 	if !o.KeepSecrets {
 		random := make([]byte, 20+32)
@@ -174,6 +179,8 @@ func (o *options) checkManifests(cmd *cobra.Command, m manifests) error {
 		return cmdutil.Usagef(cmd, "--manifests prints YAML: leave out -o")
 	case m.Image == "":
 		return cmdutil.Usagef(cmd, "--manifests needs the image of the server: build it with make image, push it to a registry that the cluster pulls from, and name it with --program-image")
+	case o.Kubernetes.CheckHome(cmd) != nil:
+		return o.Kubernetes.CheckHome(cmd)
 	case m.Server == m.Sandboxes:
 		return cmdutil.Usagef(cmd, "server and sandboxes need a namespace each, and both have %s", m.Server)
 	}
@@ -182,7 +189,12 @@ func (o *options) checkManifests(cmd *cobra.Command, m manifests) error {
 			return cmdutil.Usagef(cmd, "the namespace %.100q is not a name of lower-case letters, digits and hyphens", namespace)
 		}
 	}
-	for _, image := range []string{m.Image, o.Kubernetes.Options().Image} {
+	kubernetes := o.Kubernetes.Options()
+	images := []string{m.Image, kubernetes.Image}
+	for _, t := range kubernetes.Templates {
+		images = append(images, t.Image)
+	}
+	for _, image := range images {
 		if _, err := name.ParseReference(image); err != nil && image != "" {
 			return cmdutil.Usagef(cmd, "the image %.200q: %w", image, err)
 		}
@@ -204,7 +216,7 @@ func (o *options) serverArguments(cmd *cobra.Command, m manifests) []string {
 	}
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if carries(f.Name) {
-			arguments = append(arguments, "--"+f.Name+"="+f.Value.String())
+			arguments = append(arguments, cmdutil.FlagArguments(f)...)
 		}
 	})
 	return arguments

@@ -29,11 +29,19 @@ type Options struct {
 	Image        string // image of sandboxes whose template has none; "": an image of Python
 	ProgramImage string // image with the program that serves a sandbox from inside
 	RuntimeClass string // "": the default of the cluster
+	// Templates are templates of sandboxes besides the built-in ones.
+	Templates []Template
 	// SecretFile is a file with at least 32 bytes. Sandboxes outlive a server with one: every server with
 	// the same secret and namespace serves them. "": they end with the server.
 	SecretFile         string
-	TrustNetworkPolicy bool // the policies of the cluster alone decide which networks pods reach
+	HomeBytes          int64  // size of the home that outlives the pod of a paused sandbox; 0: no home, and no pauses
+	StorageClass       string // of the volume with the home; "": the default of the cluster
+	TrustNetworkPolicy bool   // the policies of the cluster alone decide which networks pods reach
 }
+
+// Template is a template whose sandboxes have an image. Nothing is built: the nodes of the cluster fetch
+// the image.
+type Template struct{ Name, Image string }
 
 // Check is one result of an examination of a cluster.
 type Check struct {

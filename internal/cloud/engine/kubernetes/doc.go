@@ -13,6 +13,11 @@
 // A pod that is deleted from outside comes back under the same name, without its files. So a sandbox
 // is one pod, by its UID; a pod with another UID is a sandbox that has ended.
 //
+// With [Options].HomeBytes, a sandbox has a volume as its home, and can be suspended: its object then has
+// no pod and keeps the volume. Only a resume gives the sandbox a pod with another UID. While a server
+// resumes it, an annotation says since when, and for all others the sandbox is still paused. If that
+// server dies, another one suspends the sandbox again.
+//
 // Without [Options].Secret, a sandbox ends with the engine. In case the server dies, each Sandbox
 // object has a time of shutdown in the near future, which the engine moves on as long as it lives.
 //
@@ -27,6 +32,7 @@
 //
 //   - with a record: it adopts the sandbox. If the pod is gone, the sandbox ends with this reason, and
 //     the object is removed.
+//   - with a record of a paused sandbox: it adopts the sandbox as paused. There is no time of shutdown.
 //   - without a record: nothing. Another server creates that sandbox, or died meanwhile. A server that
 //     creates moves the time of shutdown on every few seconds.
 //   - with a record that it cannot open: nothing, except a warning. The time of shutdown ends it.

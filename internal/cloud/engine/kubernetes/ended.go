@@ -73,7 +73,8 @@ func (e *Engine) hear(o *object) {
 // explain returns the reason why the pod of a sandbox is gone, as the object or another server has it.
 // why is the reason that the pods alone have.
 func (s *sandbox) explain(why error) error {
-	if !s.engine.lasts() || !errors.Is(why, errDeleted) && !errors.Is(why, errReplaced) {
+	removed := errors.Is(why, errDeleted) || errors.Is(why, errReplaced) || errors.Is(why, errRemoved)
+	if !s.engine.lasts() || !removed {
 		return why
 	}
 	gone := false

@@ -26,6 +26,7 @@ import (
 var (
 	namespaces     = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	runtimeClasses = schema.GroupVersionResource{Group: "node.k8s.io", Version: "v1", Resource: "runtimeclasses"}
+	storageClasses = schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses"}
 	reviews        = schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews"}
 )
 
@@ -45,7 +46,11 @@ func (Linked) Examine(ctx context.Context, o kubelink.Options, logger *slog.Logg
 	if first.Failed {
 		return []kubelink.Check{first}
 	}
-	return []kubelink.Check{first, x.namespace(ctx), x.agentSandbox(), x.rights(ctx), x.runtimeClass(ctx, o.RuntimeClass)}
+	checks := []kubelink.Check{first, x.namespace(ctx), x.agentSandbox(), x.rights(ctx), x.runtimeClass(ctx, o.RuntimeClass)}
+	if o.HomeBytes > 0 {
+		checks = append(checks, x.storageClass(ctx, o.StorageClass))
+	}
+	return checks
 }
 
 // examination asks a cluster whether the engine can work there.
@@ -192,6 +197,40 @@ func (x *examination) runtimeClass(ctx context.Context, want string) kubelink.Ch
 	if want != "" && !slices.Contains(names, want) {
 		c.Failed, c.Detail, c.Remedy = true, want+" does not exist; "+have, "choose another with --runtime-class, or leave it out"
 	}
+	return c
+}
+
+// defaultClass is the annotation of the storage class that volumes without a class have.
+const defaultClass = "storageclass.kubernetes.io/is-default-class"
+
+// storageClass looks for the storage class of homes; "" is the cluster's default.
+func (x *examination) storageClass(ctx context.Context, want string) kubelink.Check {
+	c := kubelink.Check{Name: "storage class", Detail: cmp.Or(want, "the cluster's default")}
+	list, err := x.client.Resource(storageClasses).List(ctx, metav1.ListOptions{})
+	if apierrors.IsForbidden(err) {
+		c.Detail += "; this user may not list the others"
+		return c
+	}
+	if err != nil {
+		return failed(c, err)
+	}
+	var names []string
+	for _, item := range list.Items {
+		name := item.GetName()
+		names = append(names, name)
+		if want == "" && item.GetAnnotations()[defaultClass] == "true" {
+			c.Detail += ", " + name
+			return c
+		}
+		if want == name {
+			return c
+		}
+	}
+	have := "the cluster has none"
+	if len(names) > 0 {
+		have = "the cluster has " + strings.Join(names, ", ")
+	}
+	c.Failed, c.Detail, c.Remedy = true, cmp.Or(want, "a default")+" does not exist; "+have, "choose another with --storage-class, or leave out --home"
 	return c
 }
 

@@ -42,8 +42,14 @@ type Options struct {
 	// adopt them. It has at least 32 bytes. Without one, sandboxes end with the engine.
 	Secret []byte
 
-	lease time.Duration // for tests; 0: leaseTime
-	pace  time.Duration // for tests; 0: sweepPace
+	// HomeBytes is the size of the volume that each sandbox has as its home. Sandboxes with a home can be
+	// paused. 0: they have none. StorageClass is the class of the volumes; "": the cluster's default.
+	HomeBytes    int64
+	StorageClass string
+
+	lease       time.Duration // for tests; 0: leaseTime
+	pace        time.Duration // for tests; 0: sweepPace
+	staleResume time.Duration // for tests; 0: staleResume
 }
 
 // Engine runs sandboxes in pods.
@@ -93,7 +99,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Namespace, o.Image = cmp.Or(o.Namespace, "default"), cmp.Or(o.Image, DefaultImage)
-	o.lease, o.pace = cmp.Or(o.lease, leaseTime), cmp.Or(o.pace, sweepPace)
+	o.lease, o.pace, o.staleResume = cmp.Or(o.lease, leaseTime), cmp.Or(o.pace, sweepPace), cmp.Or(o.staleResume, staleResume)
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
 	defer cancel()
 	e := &Engine{options: o, config: rest.CopyConfig(o.Config), sandboxes: map[string]*sandbox{}, leftovers: map[string]types.UID{}, removed: map[string]types.UID{}, joining: make(chan struct{}, maxJoining), done: make(chan struct{})}

@@ -29,7 +29,8 @@ const keepTimeout = 30 * time.Second
 // [engine.ErrGone].
 func (l lasting) Keep(ctx context.Context, r engine.Record) error {
 	s := l.sandbox
-	patch, err := s.engine.keys.patchOf(r, s.id, s.uid, s.object)
+	uid, _, _ := s.state()
+	patch, err := s.engine.keys.patchOf(r, s.id, uid, s.object)
 	if err != nil {
 		return fmt.Errorf("kubernetes: the record of sandbox %s: %w", s.id, err)
 	}
@@ -46,7 +47,7 @@ func (l lasting) Keep(ctx context.Context, r engine.Record) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.record, s.version, s.kept = r, stored.GetResourceVersion(), true
+	s.record, s.version, s.kept, s.turning = r, stored.GetResourceVersion(), true, false
 	return nil
 }
 
@@ -60,13 +61,21 @@ func (l lasting) Kept() (engine.Record, <-chan struct{}) {
 // Leave closes the connection to the sandbox, which goes on without the engine.
 func (l lasting) Leave() error { return l.leave() }
 
-// see takes over the record of an object that another server has changed.
+// see takes over the record of an object that another server has changed. Only a resume changes the
+// pod.
 func (s *sandbox) see(o *object) {
 	r, _, pod, err := s.engine.keys.recordOf(o)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil || pod != s.uid || !newer(o.ResourceVersion, s.version) || s.record.Equal(r) {
+	if err != nil || s.turning || !newer(o.ResourceVersion, s.version) {
 		return
+	}
+	if s.record.Equal(r) && pod == s.uid {
+		return
+	}
+	if pod != s.uid || r.Paused != s.suspended {
+		s.uid = pod
+		s.turnLocked(r.Paused)
 	}
 	s.record, s.version = r, o.ResourceVersion
 	close(s.changed)
@@ -169,6 +178,7 @@ func (e *Engine) adopt(o *object, pod types.UID, r engine.Record, opts engine.Sa
 		return nil, err
 	}
 	s.object, s.uid, s.record, s.version, s.kept = o.UID, pod, r, o.ResourceVersion, true
+	s.home, s.suspended = len(o.Spec.VolumeClaimTemplates) > 0, r.Paused
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -191,19 +201,21 @@ func (e *Engine) adopt(o *object, pod types.UID, r engine.Record, opts engine.Sa
 // the objects. It returns why the sandbox has ended, if its pod is gone, and nil if the engine ends.
 func (s *sandbox) awaitSeen() error {
 	for {
+		uid, _, turned := s.state()
 		pod, changed := s.engine.watch.pod(s.name)
-		if pod != nil && pod.UID == s.uid {
+		if s.isSuspended() || pod != nil && pod.UID == uid {
 			return nil
 		}
 		live, err := s.engine.client.Resource(pods).Namespace(s.engine.options.Namespace).Get(s.life, s.name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			return s.endOf(nil)
+			return s.unlessSuspended(endOf(nil, uid), uid)
 		}
-		if err == nil && live.GetUID() != s.uid {
-			return errReplaced
+		if err == nil && live.GetUID() != uid {
+			return s.unlessSuspended(errReplaced, uid)
 		}
 		select {
 		case <-changed:
+		case <-turned:
 		case <-s.life.Done():
 			return nil
 		case <-time.After(eventPause):

@@ -27,6 +27,16 @@ type objectSpec struct {
 	PodTemplate    podTemplate  `json:"podTemplate"`
 	ShutdownTime   *metav1.Time `json:"shutdownTime,omitempty"`
 	ShutdownPolicy string       `json:"shutdownPolicy,omitempty"`
+	// OperatingMode is modeRunning, modeSuspended or "", which means modeRunning.
+	OperatingMode        string        `json:"operatingMode,omitempty"`
+	VolumeClaimTemplates []volumeClaim `json:"volumeClaimTemplates,omitempty"`
+}
+
+type volumeClaim struct {
+	ObjectMeta struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
+	Spec corev1.PersistentVolumeClaimSpec `json:"spec"`
 }
 
 type podTemplate struct {

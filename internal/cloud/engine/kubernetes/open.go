@@ -40,7 +40,7 @@ func (Linked) Open(ctx context.Context, o kubelink.Options, logger *slog.Logger)
 	}
 	return Open(ctx, Options{
 		Config: c.config, Namespace: c.namespace, Image: o.Image, ProgramImage: o.ProgramImage, RuntimeClass: o.RuntimeClass,
-		TrustNetworkPolicy: o.TrustNetworkPolicy, Secret: secret, Logger: logger,
+		HomeBytes: o.HomeBytes, StorageClass: o.StorageClass, TrustNetworkPolicy: o.TrustNetworkPolicy, Secret: secret, Logger: logger,
 	})
 }
 

@@ -54,7 +54,7 @@ func nameOf(id string) (string, error) {
 func (e *Engine) newObject(o engine.SandboxOptions, name string) *object {
 	labels := map[string]string{labelSandbox: o.ID, labelInstance: e.keys.instance}
 	end := metav1.NewTime(time.Now().Add(e.options.lease))
-	return &object{
+	made := &object{
 		TypeMeta:   metav1.TypeMeta{APIVersion: sandboxes.GroupVersion().String(), Kind: "Sandbox"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: e.options.Namespace, Labels: labels},
 		Spec: objectSpec{
@@ -63,6 +63,8 @@ func (e *Engine) newObject(o engine.SandboxOptions, name string) *object {
 			ShutdownPolicy: "Delete",
 		},
 	}
+	e.addHome(made)
+	return made
 }
 
 // pod returns the specification of a sandbox's pod.

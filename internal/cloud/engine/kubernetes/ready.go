@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
@@ -20,14 +21,15 @@ import (
 const eventPause = 2 * time.Second
 
 // awaitPod waits until the container of a sandbox's pod runs. If the container will never run, the
-// error contains the cluster's reason.
-func (e *Engine) awaitPod(ctx context.Context, name string) (*corev1.Pod, error) {
+// error contains the cluster's reason. It takes no notice of a pod that is being deleted, or that has the
+// UID old.
+func (e *Engine) awaitPod(ctx context.Context, name string, old types.UID) (*corev1.Pod, error) {
 	look := time.NewTicker(eventPause)
 	defer look.Stop()
 	for {
 		pod, changed := e.watch.pod(name)
 		switch {
-		case pod == nil:
+		case pod == nil || pod.UID == old || pod.DeletionTimestamp != nil:
 		case running(pod):
 			return pod, nil
 		case pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded:
@@ -104,7 +106,7 @@ func terminated(t *corev1.ContainerStateTerminated) string {
 }
 
 // refusals lists the reasons of events which report that a pod will not run where it should run.
-var refusals = []string{"FailedCreatePodSandBox", "FailedMount", failedScheduling}
+var refusals = []string{"FailedCreatePodSandBox", "FailedMount", "ProvisioningFailed", failedScheduling}
 
 const (
 	failedScheduling = "FailedScheduling"
@@ -118,7 +120,26 @@ func (e *Engine) refused(ctx context.Context, name string) error {
 	if err := e.notMade(ctx, name); err != nil {
 		return err
 	}
-	return newest(e.eventsOf(ctx, name), refusals)
+	pod, _ := e.watch.pod(name)
+	all := slices.DeleteFunc(e.eventsOf(ctx, name), func(event *corev1.Event) bool { return isOver(event, pod) })
+	if e.options.HomeBytes > 0 {
+		all = append(all, e.eventsOf(ctx, homeVolume+"-"+name)...)
+	}
+	return newest(all, refusals)
+}
+
+// isOver reports whether an event says nothing about the future of a pod, which is nil if there is none
+// yet: it is about an earlier pod of that name, or the scheduler waited until a volume was there.
+func isOver(event *corev1.Event, pod *corev1.Pod) bool {
+	switch {
+	case event.InvolvedObject.Kind != "Pod":
+		return false
+	case pod == nil || event.InvolvedObject.UID != pod.UID:
+		return true
+	case event.Reason != failedScheduling:
+		return false
+	}
+	return pod.Spec.NodeName != "" || strings.Contains(strings.ToLower(event.Message), "persistentvolumeclaim")
 }
 
 // whyNotReady returns the newest warning about a sandbox's pod, and nil if there is none.

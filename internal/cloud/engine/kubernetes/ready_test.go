@@ -106,7 +106,6 @@ func TestNewest(t *testing.T) {
 // TestEndOf checks which pods of its name are still the sandbox.
 func TestEndOf(t *testing.T) {
 	t.Parallel()
-	s := &sandbox{uid: "1"}
 	now := metav1.Now()
 	for want, pod := range map[string]*corev1.Pod{
 		"":                         {ObjectMeta: metav1.ObjectMeta{UID: "1"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}},
@@ -114,11 +113,11 @@ func TestEndOf(t *testing.T) {
 		"its pod was deleted, and": {ObjectMeta: metav1.ObjectMeta{UID: "2"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}},
 		"its pod ended: Succeeded": {ObjectMeta: metav1.ObjectMeta{UID: "1"}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}},
 	} {
-		if err := s.endOf(pod); !says(err, want) {
+		if err := endOf(pod, "1"); !says(err, want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if err := s.endOf(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "1", DeletionTimestamp: &now}}); err == nil {
+	if err := endOf(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "1", DeletionTimestamp: &now}}, "1"); err == nil {
 		t.Error("a pod that is being deleted has not ended")
 	}
 }

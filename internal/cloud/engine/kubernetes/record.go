@@ -22,6 +22,9 @@ const (
 	annotationTemplate = "e2bctl/template"
 	annotationMetadata = "e2bctl/metadata" // an object of JSON
 	annotationSealed   = "e2bctl/sealed"   // in base64
+	// annotationResuming has the time at which a server began to resume the sandbox. Until the record with
+	// the new pod is stored, the sandbox is still paused.
+	annotationResuming = "e2bctl/resuming-at"
 )
 
 // errIncomplete means that an object has no record: its sandbox is being created, or its server died
@@ -38,16 +41,21 @@ func (k *keys) patchOf(r engine.Record, id string, pod, object types.UID) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	changed := map[string]any{"annotations": map[string]string{
-		annotationPod: string(pod), annotationStarted: r.StartedAt.Format(time.RFC3339Nano), annotationEnd: r.EndAt.Format(time.RFC3339Nano),
+	changed := map[string]any{"annotations": map[string]any{
+		annotationResuming: nil,
+		annotationPod:      string(pod), annotationStarted: r.StartedAt.Format(time.RFC3339Nano), annotationEnd: r.EndAt.Format(time.RFC3339Nano),
 		annotationTemplate: r.Template, annotationMetadata: string(metadata), annotationSealed: base64.StdEncoding.EncodeToString(sealed),
 	}}
 	if object != "" {
 		changed["uid"] = object
 	}
+	var shutdown any // nil: a paused sandbox has no end
+	if !r.Paused {
+		shutdown = metav1.NewTime(wholeSecond(r.EndAt).Add(r.Linger))
+	}
 	return json.Marshal(map[string]any{
 		"metadata": changed,
-		"spec":     map[string]any{"shutdownTime": metav1.NewTime(wholeSecond(r.EndAt).Add(r.Linger))},
+		"spec":     map[string]any{"shutdownTime": shutdown},
 	})
 }
 
@@ -58,7 +66,8 @@ func (k *keys) recordOf(o *object) (r engine.Record, id string, pod types.UID, e
 	if pod == "" {
 		return r, id, pod, errIncomplete
 	}
-	if name, err := nameOf(id); err != nil || name != o.Name || o.Spec.ShutdownTime == nil {
+	r.Paused = o.paused()
+	if name, err := nameOf(id); err != nil || name != o.Name || o.Spec.ShutdownTime == nil && !r.Paused {
 		return r, id, pod, errors.New("its label of the sandbox is not that of its name, or it has no time of shutdown")
 	}
 	sealed, err := base64.StdEncoding.DecodeString(o.Annotations[annotationSealed])
@@ -78,6 +87,9 @@ func (k *keys) recordOf(o *object) (r engine.Record, id string, pod types.UID, e
 		return r, id, pod, fmt.Errorf("the annotation %s: %w", annotationMetadata, err)
 	}
 	r.Template = o.Annotations[annotationTemplate]
+	if r.Paused {
+		return r, id, pod, nil
+	}
 	// The controller ends the sandbox at the time of shutdown, whoever set it.
 	if removed := o.Spec.ShutdownTime.UTC(); r.EndAt.After(removed) {
 		r.EndAt = removed

@@ -11,18 +11,21 @@ func (e *Engine) Report() engine.Report {
 	r := engine.Report{
 		Engine: engine.Kubernetes, Promises: e.promises(), Isolation: engine.Full, IDs: 1,
 		Memory: "limit of the pod", CPU: "limit of the pod", Processes: "not enforced: " + noProcessLimit, Disk: "ephemeral storage of the pod: " + noDiskLimit,
-		Pause:  "none: " + noPause,
+		Pause: "none: " + noPause, Suspends: e.options.HomeBytes > 0,
 		Egress: "the pod's own network, without private networks",
 	}
 	if e.options.TrustNetworkPolicy {
 		r.Egress = "the pod's own network, as the cluster's policies leave it"
+	}
+	if r.Suspends {
+		r.Pause = fmt.Sprintf("ends the pod, and keeps the home of %d MiB", e.options.HomeBytes>>20)
 	}
 	r.Notes = append(r.Notes, fmt.Sprintf("sandboxes are pods of the namespace %s of the cluster at %s", e.options.Namespace, e.config.Host))
 	return r
 }
 
 const (
-	noPause        = "a pod that is suspended loses its memory"
+	noPause        = "a pause ends a pod, and keeps only a home on a volume: pods have one if the server was started with --home SIZE"
 	noProcessLimit = "the kubelets limit the processes of a pod, if they are told to"
 	noDiskLimit    = "the kubelet ends a pod that writes more"
 	noRules        = "pods have the network of the cluster, not the server's"
@@ -43,7 +46,7 @@ func (e *Engine) promises() engine.Promises {
 		engine.ProcessLimit: noProcessLimit,
 		engine.DiskLimit:    noDiskLimit,
 		engine.Pauses:       noPause,
-		engine.SavedFiles:   "the files of a pod are on its node",
+		engine.SavedFiles:   "the files of a pod are on its node, except a home (--home SIZE of the server), which only pauses keep",
 		engine.SavedMemory:  "a cluster does not write the memory of processes to files",
 		engine.SharedLayers: "a pod stands on its image only",
 		engine.Volumes:      "volumes belong to the server's machine, and pods run on others",

@@ -30,13 +30,14 @@ type sandbox struct {
 	id     string
 	name   string    // name of the object and of the pod
 	object types.UID // UID of the object; "": nobody knows whether it was made
-	uid    types.UID // UID of the pod
+	home   bool      // it can be suspended
 	hello  tunnel.Hello
 	tell   func(line []byte)
 
 	storing sync.Mutex // held while the time of shutdown is changed; before mu
 
 	mu     sync.Mutex
+	uid    types.UID      // UID of the pod; of a suspended sandbox, that of the last one
 	tunnel *tunnel.Server // the newest tunnel; nil: an adopted sandbox was not connected yet
 	joined chan struct{}  // closed when tunnel is replaced
 	// The record in the object, if kept is set, and the version of the object with it.
@@ -44,7 +45,11 @@ type sandbox struct {
 	version string
 	kept    bool
 	changed chan struct{} // closed when another server changes the record
-	left    bool          // close leaves the object, if it has a record
+	// suspended means that the sandbox has no pod. turning means that this server suspends or resumes it,
+	// and has not stored the record yet. turned is closed when suspended or the pod changes.
+	suspended, turning bool
+	turned             chan struct{}
+	left               bool // close leaves the object, if it has a record
 
 	heard  atomic.Pointer[string] // reason of the end that another server stored in the object
 	reason atomic.Pointer[error]
@@ -103,6 +108,7 @@ func (e *Engine) unconnected(o engine.SandboxOptions, name string) (*sandbox, er
 		return nil, err
 	}
 	s := &sandbox{
+		home: e.options.HomeBytes > 0, turned: make(chan struct{}),
 		engine: e, id: o.ID, name: name, hello: tunnel.Hello{ID: o.ID, Config: config}, tell: o.Tell,
 		joined: make(chan struct{}), changed: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -143,34 +149,35 @@ func isUncounted(err error) bool {
 
 // start waits for the pod, and connects to its envd.
 func (s *sandbox) start(ctx context.Context) error {
-	pod, err := s.engine.awaitPod(ctx, s.name)
+	pod, err := s.engine.awaitPod(ctx, s.name, "")
 	if err != nil {
 		return err
 	}
-	s.uid = pod.UID
-	t, err := s.join(ctx)
+	t, err := s.join(ctx, pod.UID)
 	if err != nil {
 		return err
 	}
-	s.tunnel = t
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.uid, s.tunnel = pod.UID, t
 	return nil
 }
 
 // rejoinPause is the pause between two attempts to connect.
 const rejoinPause = 50 * time.Millisecond
 
-// join connects to the envd of the pod. It tries again until ctx or the pod ends, because envd
+// join connects to the envd of the pod with a UID. It tries again until ctx or the pod ends, because envd
 // starts a moment after its container.
-func (s *sandbox) join(ctx context.Context) (*tunnel.Server, error) {
+func (s *sandbox) join(ctx context.Context, uid types.UID) (*tunnel.Server, error) {
 	var last error
 	for {
-		t, err := s.tryJoin(ctx)
+		t, err := s.tryJoin(ctx, uid)
 		if err == nil {
 			return t, nil
 		}
 		last = err
 		pod, changed := s.engine.watch.pod(s.name)
-		if why := s.endOf(pod); why != nil {
+		if why := endOf(pod, uid); why != nil {
 			return nil, fmt.Errorf("%w: %w", why, last)
 		}
 		select {
@@ -182,12 +189,12 @@ func (s *sandbox) join(ctx context.Context) (*tunnel.Server, error) {
 	}
 }
 
-func (s *sandbox) tryJoin(ctx context.Context) (*tunnel.Server, error) {
+func (s *sandbox) tryJoin(ctx context.Context, uid types.UID) (*tunnel.Server, error) {
 	conn, err := s.engine.forward(ctx, s.name, port)
 	if err != nil {
 		return nil, err
 	}
-	if err := tunnel.Prove(ctx, conn, s.engine.keys.proof, string(s.uid)); err != nil {
+	if err := tunnel.Prove(ctx, conn, s.engine.keys.proof, string(uid)); err != nil {
 		return nil, err
 	}
 	return tunnel.Open(ctx, conn, tunnel.Options{Hello: s.hello, Tell: s.tell})
@@ -196,25 +203,40 @@ func (s *sandbox) tryJoin(ctx context.Context) (*tunnel.Server, error) {
 // follow connects again when the connection to envd breaks, until the sandbox ends.
 func (s *sandbox) follow() {
 	defer s.engine.watch.forget(s.name)
-	for {
-		pod, changed := s.engine.watch.pod(s.name)
-		if why := s.endOf(pod); why != nil {
+	for s.life.Err() == nil {
+		var why error
+		if s.isSuspended() {
+			why = s.rest()
+		} else {
+			why = s.attend()
+		}
+		if why != nil {
 			s.fail(s.explain(why))
 			_ = s.close() // what cannot be removed is removed later
 			return
 		}
-		select {
-		case <-s.life.Done():
-			return
-		case <-changed:
-		case <-s.lost():
-			t, err := s.joinInTurn()
-			if err != nil {
-				continue // the pod says why
-			}
-			s.replace(t)
+	}
+}
+
+// attend waits for the next change of a sandbox that is not suspended, and connects again if the
+// connection is broken. It returns why the sandbox has ended.
+func (s *sandbox) attend() error {
+	uid, lost, turned := s.state()
+	pod, changed := s.engine.watch.pod(s.name)
+	if why := endOf(pod, uid); why != nil {
+		return s.unlessSuspended(why, uid)
+	}
+	select {
+	case <-s.life.Done():
+	case <-changed:
+	case <-turned:
+	case <-lost:
+		t, err := s.joinInTurn(uid)
+		if err == nil { // otherwise the pod says why
+			s.replace(t, uid)
 		}
 	}
+	return nil
 }
 
 // always is closed.
@@ -224,20 +246,26 @@ var always = func() chan struct{} {
 	return c
 }()
 
-// lost returns a channel that is closed when there is no connection to envd.
-func (s *sandbox) lost() <-chan struct{} {
+// state returns the UID of the pod, a channel that is closed when there is no connection to envd, and
+// one that is closed when the sandbox is suspended or resumed.
+func (s *sandbox) state() (uid types.UID, lost, turned <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.tunnel == nil {
-		return always
+		return s.uid, always, s.turned
 	}
-	return s.tunnel.Done()
+	return s.uid, s.tunnel.Done(), s.turned
 }
 
 // turnTimeout bounds how long a sandbox that cannot be connected keeps others waiting.
 const turnTimeout = 10 * time.Second
 
 // joinInTurn connects to envd again. The first connections of adopted sandboxes wait for their turn.
-func (s *sandbox) joinInTurn() (*tunnel.Server, error) {
-	if s.tunnel == nil {
+func (s *sandbox) joinInTurn(uid types.UID) (*tunnel.Server, error) {
+	s.mu.Lock()
+	first := s.tunnel == nil
+	s.mu.Unlock()
+	if first {
 		select {
 		case s.engine.joining <- struct{}{}:
 			defer func() { <-s.engine.joining }()
@@ -247,12 +275,17 @@ func (s *sandbox) joinInTurn() (*tunnel.Server, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(s.life, turnTimeout, errors.New("its turn to connect is over"))
 	defer cancel()
-	return s.join(ctx)
+	return s.join(ctx, uid)
 }
 
-// replace makes t the tunnel of the sandbox.
-func (s *sandbox) replace(t *tunnel.Server) {
+// replace makes t the tunnel of the sandbox, unless its pod is not the one of a UID any longer.
+func (s *sandbox) replace(t *tunnel.Server, uid types.UID) {
 	s.mu.Lock()
+	if s.uid != uid || s.suspended {
+		s.mu.Unlock()
+		t.Close()
+		return
+	}
 	old := s.tunnel
 	s.tunnel = t
 	close(s.joined)
@@ -270,13 +303,13 @@ func (s *sandbox) replace(t *tunnel.Server) {
 // errReplaced is the end of a sandbox whose pod came back empty.
 var errReplaced = errors.New("its pod was deleted, and the one that took its place has none of its files")
 
-// endOf returns the reason why the sandbox has ended, or nil if it runs. pod is the pod that has
-// the name of the sandbox now.
-func (s *sandbox) endOf(pod *corev1.Pod) error {
+// endOf returns the reason why a sandbox in the pod with a UID has ended, or nil if it runs. pod is the
+// pod that has the name of the sandbox now.
+func endOf(pod *corev1.Pod, uid types.UID) error {
 	switch {
 	case pod == nil || pod.DeletionTimestamp != nil:
 		return errDeleted
-	case pod.UID != s.uid:
+	case pod.UID != uid:
 		return errReplaced
 	case pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded:
 		return ended(pod)
@@ -405,8 +438,11 @@ func (e *Engine) removeLeftovers(ctx context.Context) error {
 func (s *sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	for {
 		s.mu.Lock()
-		t, joined := s.tunnel, s.joined
+		t, joined, suspended := s.tunnel, s.joined, s.suspended
 		s.mu.Unlock()
+		if suspended {
+			return nil, fmt.Errorf("kubernetes: dial port %d of sandbox %s: %w", port, s.id, engine.ErrFrozen)
+		}
 		if t != nil {
 			conn, err := t.Dial(ctx, port)
 			if err == nil {
@@ -429,14 +465,8 @@ func (s *sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 // SetEgress does nothing, because pods do not use the egress of the server.
 func (s *sandbox) SetEgress(engine.Egress) {}
 
-// Freeze returns an error: see [engine.Pauses].
-func (s *sandbox) Freeze(context.Context) error { return s.lacks(engine.Pauses) }
-
 // Hold returns an error: see [engine.Pauses].
 func (s *sandbox) Hold(context.Context) error { return s.lacks(engine.Pauses) }
-
-// Thaw returns an error: see [engine.Pauses].
-func (s *sandbox) Thaw(context.Context) error { return s.lacks(engine.Pauses) }
 
 // Save returns an error: see [engine.SavedFiles].
 func (s *sandbox) Save(context.Context, string) error { return s.lacks(engine.SavedFiles) }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// watch follows the pods of the engine's sandboxes, and their objects if sandboxes outlive the engine.
+// watch follows the pods of the engine's sandboxes, and their objects.
 type watch struct {
 	pods    watched[corev1.Pod]
 	objects watched[object]
@@ -26,8 +26,8 @@ func newWatch(e *Engine) *watch {
 	w.pods.run(e, pods, &w.running)
 	if e.lasts() {
 		w.objects.news, w.objects.seen = make(chan struct{}, 1), e.hear
-		w.objects.run(e, sandboxes, &w.running)
 	}
+	w.objects.run(e, sandboxes, &w.running)
 	return w
 }
 
@@ -35,8 +35,11 @@ func newWatch(e *Engine) *watch {
 // closed at the next change of the pod.
 func (w *watch) pod(name string) (*corev1.Pod, <-chan struct{}) { return w.pods.get(name) }
 
-// forget removes the channel of a pod for which nobody waits any longer.
-func (w *watch) forget(name string) { w.pods.forget(name) }
+// forget removes the channels of a sandbox for which nobody waits any longer.
+func (w *watch) forget(name string) {
+	w.pods.forget(name)
+	w.objects.forget(name)
+}
 
 // wait waits until the watch has ended. The watch ends with the engine.
 func (w *watch) wait() { w.running.Wait() }

@@ -24,6 +24,8 @@ type Fakes struct {
 	// Lacks lists the features that the engine of the fakes does not promise. It maps each feature to
 	// the reason.
 	Lacks map[engine.Feature]string
+	// Suspends makes the fakes suspend, as [lifecycle.Instance] describes.
+	Suspends bool
 	// SavesMemory makes the engine of the fakes promise [engine.SavedMemory], too.
 	SavesMemory bool
 	// Hook is called at the beginning of each operation of a fake. If it returns an error, the
@@ -139,6 +141,9 @@ func (f *Fakes) IDs() []string {
 	}
 	return ids
 }
+
+// Suspends implements [lifecycle.Instance].
+func (f *Fake) Suspends() bool { return f.hooks.Suspends }
 
 // Check returns an error if [Fakes].Lacks has the feature. It also returns an error for
 // [engine.SavedMemory], unless [Fakes].SavesMemory is set.

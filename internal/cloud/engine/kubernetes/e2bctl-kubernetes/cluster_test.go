@@ -54,13 +54,17 @@ func TestCluster(t *testing.T) {
 	}
 	t.Logf("%+v", checks)
 
-	stdout, stderr, status := u.run(ctx, t, append([]string{"local", "up", "--engine", "kubernetes", "--background", "-o", "json"}, images...)...)
-	if status != 0 {
-		t.Fatalf("local up: status %d: %s", status, stderr)
+	up := func(flags []string) {
+		t.Helper()
+		stdout, stderr, status := u.run(ctx, t, append([]string{"local", "up", "--engine", "kubernetes", "--background", "-o", "json"}, flags...)...)
+		if status != 0 {
+			t.Fatalf("local up: status %d: %s", status, stderr)
+		}
+		var record struct{ Env []string }
+		must.Do(t, json.Unmarshal([]byte(stdout), &record))
+		u.env = append(u.env, record.Env...)
 	}
-	var record struct{ Env []string }
-	must.Do(t, json.Unmarshal([]byte(stdout), &record))
-	u.env = append(u.env, record.Env...)
+	up(images)
 
 	say := func(want string, args ...string) string {
 		t.Helper()
@@ -92,7 +96,9 @@ except OSError as e:
 
 	refuse("not supported by the kubernetes engine: network rules", "create", "--deny-out", "192.0.2.0/24")
 	refuse("not supported by the kubernetes engine: network rules", "network", "set", id, "--deny-out", "192.0.2.0/24")
-	refuse("not supported by the kubernetes engine", "pause", id)
+	refuse("pods have one if the server was started with --home SIZE", "pause", id)
+	refuse("pods have one if the server was started with --home SIZE", "create", "--on-timeout", "pause")
+	refuse("not found", "create", "--template", "none")
 	refuse("not supported by the kubernetes engine", "fork", id)
 	refuse("not supported by the kubernetes engine", "snapshot", "create", id)
 	dockerfile := filepath.Join(t.TempDir(), "Dockerfile")
@@ -107,4 +113,23 @@ except OSError as e:
 	for _, name := range []string{id, second} {
 		c.AwaitGone(t, "/api/v1/namespaces/"+c.Namespace+"/pods/sandbox-"+name)
 	}
+
+	// With homes, sandboxes can be paused. They end with their server.
+	homes := append(images, "--home", "16MiB", "--template", "tools="+kubetest.Python)
+	checks, status = u.doctor(ctx, t, homes[:len(homes)-2]...)
+	if status != 0 || !strings.Contains(checks["storage class"].Detail, "node") {
+		t.Errorf("status %d, %+v", status, checks)
+	}
+	up(homes)
+	say("tools", "template", "ls")
+	refuse("autoResume", "create", "--on-timeout", "pause", "--auto-resume")
+	id = say("", "create", "--template", "tools", "--on-timeout", "pause")
+	say("", "exec", id, "--", "sh", "-c", "echo kept > ~/file")
+	say("", "pause", id)
+	say("paused", "info", id)
+	say("", "resume", id)
+	say("kept", "exec", id, "--", "cat", "/home/user/file")
+	say("", "pause", id)
+	say("", "local", "down")
+	c.AwaitGone(t, "/api/v1/namespaces/"+c.Namespace+"/persistentvolumeclaims/home-sandbox-"+id)
 }

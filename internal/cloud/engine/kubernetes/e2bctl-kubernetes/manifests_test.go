@@ -130,13 +130,13 @@ func TestManifests(t *testing.T) {
 	c.AddImage(t, kubetest.Python)
 	addServerImage(t, c)
 	u, a := newUser(t), newApplier(t, c)
-	objects := u.manifests(t)
+	objects := u.manifests(t, "--home", "16MiB", "--template", "tools="+kubetest.Python, "--template", "other=e2bctl.test/none:1")
 	for _, o := range objects {
 		if o.GetKind() == "Namespace" {
 			must.Do(t, a.apply(t, o))
 		}
 	}
-	for _, o := range slices.Concat(objects, u.manifests(t, "--keep-secrets", "--trust-network-policy", "--runtime-class", "gvisor")) {
+	for _, o := range slices.Concat(objects, u.manifests(t, "--keep-secrets", "--trust-network-policy", "--runtime-class", "gvisor", "--home", "1GiB", "--storage-class", "fast")) {
 		must.Do(t, a.apply(t, o, metav1.DryRunAll))
 	}
 	var key string
@@ -160,17 +160,28 @@ func TestManifests(t *testing.T) {
 		}
 		return strings.TrimSpace(out.String())
 	}
-	id := say("", "create", "--timeout", "10m")
+	say("tools", "template", "ls")
+	id := say("", "create", "--timeout", "10m", "--template", "tools")
 	say("42", "code", "run", "--sandbox", id, "-c", "6 * 7")
-	say("", "exec", id, "--", "sh", "-c", "echo before > /tmp/file; test ! -e /var/run/secrets/kubernetes.io")
+	say("", "exec", id, "--", "sh", "-c", "echo before > /home/user/file; echo before > /tmp/file; test ! -e /var/run/secrets/kubernetes.io")
 
 	// Another pod of the server, with the same seed, serves the same sandbox.
 	pods := "/api/v1/namespaces/e2bctl/pods"
 	must.Do(t, c.Call(t.Context(), http.MethodDelete, pods+"?labelSelector=app.kubernetes.io/name=e2bctl", nil, nil))
 	address = addressOf(t, c, address)
 	say("before", "exec", id, "--", "cat", "/tmp/file")
-	say("", "kill", id)
+
+	// A paused sandbox has no pod. Another server resumes it, with the files of its home.
+	say("", "pause", id)
 	c.AwaitGone(t, "/api/v1/namespaces/e2bctl-sandboxes/pods/sandbox-"+id)
+	must.Do(t, c.Call(t.Context(), http.MethodDelete, pods+"?labelSelector=app.kubernetes.io/name=e2bctl", nil, nil))
+	address = addressOf(t, c, address)
+	say(id, "ls", "--state", "paused")
+	say("", "resume", id)
+	say("before", "exec", id, "--", "sh", "-c", "cat /home/user/file; test ! -e /tmp/file")
+	say("", "pause", id)
+	say("", "kill", id)
+	c.AwaitGone(t, "/api/v1/namespaces/e2bctl-sandboxes/persistentvolumeclaims/home-sandbox-"+id)
 
 	// The whole again, with new keys, cannot take the seed from the sandboxes that run.
 	err := errors.New("it has no seed")

@@ -1,0 +1,147 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/must"
+)
+
+// TestSuspends checks pauses of sandboxes whose engine keeps a home, and neither memory nor saved files.
+func TestSuspends(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		failure := errors.New("no room in the cluster")
+		var fail lifecycletest.Operation
+		f := &lifecycletest.Fakes{
+			Suspends: true, Lacks: map[engine.Feature]string{engine.Pauses: "it ends the pod", engine.SavedFiles: "they are on a node"},
+			Hook: func(_ context.Context, _ string, op lifecycletest.Operation) error {
+				if op == fail {
+					return failure
+				}
+				return nil
+			},
+		}
+		r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch, MaxSandboxes: 1, MaxKept: 1})
+		defer end(t, r)
+		made := create(t, r, time.Hour)
+		fake := f.Fake(made.ID)
+		for _, o := range []lifecycle.PauseOptions{{}, {DropMemory: true}} {
+			must.Do(t, r.Pause(t.Context(), made.ID, o))
+			sb, err := r.Get(made.ID)
+			if err != nil || sb.State != lifecycle.Paused || sb.Memory || !fake.Paused() {
+				t.Errorf("%+v: got %+v, %v, and the engine has paused it: %v", o, sb, err, fake.Paused())
+			}
+			fail = lifecycletest.Resume
+			_, err = r.Resume(t.Context(), made.ID, lifecycle.ResumeOptions{Lifetime: time.Hour})
+			must.Is(t, err, failure)
+			fail = ""
+			sb, err = r.Resume(t.Context(), made.ID, lifecycle.ResumeOptions{Lifetime: time.Hour})
+			if err != nil || sb.State != lifecycle.Running || fake.Paused() || time.Until(sb.EndAt) != time.Hour {
+				t.Errorf("%+v: resumed as %+v, %v", o, sb, err)
+			}
+		}
+		fail = lifecycletest.Pause
+		must.Is(t, r.Pause(t.Context(), made.ID, lifecycle.PauseOptions{}), failure)
+		fail = ""
+		if sb, err := r.Get(made.ID); err != nil || sb.State != lifecycle.Running {
+			t.Errorf("after a pause that failed: %+v, %v", sb, err)
+		}
+		must.Do(t, r.Pause(t.Context(), made.ID, lifecycle.PauseOptions{}))
+
+		second, err := r.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Minute, AutoPause: true, KeepMemory: true})
+		must.Do(t, err) // the first one has given up its place
+		if err := r.Pause(t.Context(), second.ID, lifecycle.PauseOptions{}); !isKeptLimit(err) {
+			t.Errorf("one more than may be kept: %v", err)
+		}
+		must.Do(t, r.Kill(made.ID))
+		if !fake.Ended() {
+			t.Error("the engine still has a paused sandbox that was killed")
+		}
+		<-time.After(2 * time.Minute)
+		synctest.Wait()
+		if sb, err := r.Get(second.ID); err != nil || sb.State != lifecycle.Paused {
+			t.Errorf("after its lifetime: %+v, %v", sb, err)
+		}
+		f.Fake(second.ID).Die(errors.New("its object was deleted"))
+		synctest.Wait()
+		if _, err := r.Get(second.ID); reasonOf(err) != lifecycle.Died {
+			t.Errorf("a paused sandbox that its engine has lost: %v", err)
+		}
+	})
+}
+
+func isKeptLimit(err error) bool {
+	_, ok := errors.AsType[*lifecycle.KeptLimitError](err)
+	return ok
+}
+
+// TestPausedIsAdopted checks that a paused sandbox outlives its registry, and that another registry sees
+// each pause and resume.
+func TestPausedIsAdopted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{records: map[string]engine.Record{}, home: true}
+		a := c.registry(t)
+		sb, err := a.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, AutoPause: true})
+		must.Do(t, err)
+		if r := c.records[sb.ID]; r.Paused || r.Linger == 0 {
+			t.Errorf("the record of a running sandbox is %+v", r)
+		}
+		must.Do(t, a.Pause(t.Context(), sb.ID, lifecycle.PauseOptions{}))
+		paused := c.records[sb.ID]
+		if !paused.Paused || paused.Linger != 0 || !paused.EndAt.Equal(time.Now()) {
+			t.Errorf("the record of a paused sandbox is %+v", paused)
+		}
+		must.Do(t, a.Close())
+
+		a = c.registry(t)
+		defer end(t, a)
+		b := c.registry(t)
+		defer end(t, b)
+		both := map[string]*lifecycle.Registry{"the one that resumes it": a, "the other": b}
+		are := func(when string, want lifecycle.State, running int) {
+			t.Helper()
+			synctest.Wait()
+			for name, r := range both {
+				got, err := r.Get(sb.ID)
+				if err != nil || got.State != want || got.Memory || !got.EndAt.Equal(c.records[sb.ID].EndAt) {
+					t.Errorf("%s, %s: got %+v, %v", when, name, got, err)
+				}
+				if have, _ := r.Count(); have != running {
+					t.Errorf("%s, %s: %d run, want %d", when, name, have, running)
+				}
+			}
+		}
+		<-time.After(2 * time.Hour)
+		are("long after its pause", lifecycle.Paused, 0)
+		_, resumed, err := a.Connect(t.Context(), sb.ID, lifecycle.ResumeOptions{Lifetime: time.Hour})
+		if err != nil || !resumed {
+			t.Errorf("connect: resumed %v, %v", resumed, err)
+		}
+		are("after its resume", lifecycle.Running, 1)
+		if _, err := b.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour}); !isLimit(err) {
+			t.Errorf("a sandbox that the other resumed has no place: %v", err)
+		}
+		must.Do(t, b.Pause(t.Context(), sb.ID, lifecycle.PauseOptions{}))
+		are("after its second pause", lifecycle.Paused, 0)
+		for _, box := range c.boxes[2:3] { // of b
+			if len(box.follows) != 1 || box.follows[0] {
+				t.Errorf("the instance of the other was told %v", box.follows)
+			}
+		}
+		c.fail = errors.New("the API server is gone")
+		_, err = a.Resume(t.Context(), sb.ID, lifecycle.ResumeOptions{Lifetime: time.Hour})
+		must.Is(t, err, c.fail)
+		c.fail = nil
+		are("after a resume whose record is not stored", lifecycle.Paused, 0)
+		must.Do(t, b.Kill(sb.ID))
+	})
+}
