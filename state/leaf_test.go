@@ -313,7 +313,7 @@ func TestSharedValuesAreNoCycles(t *testing.T) {
 		inItself, state.Tuple{inItself}, first, *first, []*owner{first}, inArray, inArray[:],
 	} {
 		for _, depth := range []int{0, 62, 63, 64, 65, 150} { // references are remembered from 64 on
-			var nested any = []any{shared, shared, map[string]any{"a": shared, "b": []any{shared}}, state.Tuple{shared}, state.Dict{{"a", shared}}, numbers, numbers[:1]}
+			var nested any = []any{shared, shared, map[string]any{"a": shared, "b": []any{shared}}, state.Tuple{shared}, state.Dict{{"a", shared}}, numbers, numbers[:1], slices.Repeat([]any{shared}, state.DefaultMaxDepth)}
 			for range depth {
 				nested = []any{nested}
 			}

@@ -143,8 +143,8 @@ func TestCountersReturnToZero(t *testing.T) {
 	}
 }
 
-// TestCountersOfASleeper checks that a request that wakes a sandbox unknown to the router is
-// counted for that sandbox until it ends.
+// TestCountersOfASleeper checks that a request is counted for its sandbox until it ends, even if
+// it wakes a sandbox that the router did not know.
 func TestCountersOfASleeper(t *testing.T) {
 	t.Parallel()
 	var rt *Router
@@ -157,7 +157,10 @@ func TestCountersOfASleeper(t *testing.T) {
 		Wake:   func(context.Context, string) error { rt.Add(sb); return nil },
 	})
 	t.Cleanup(func() { rt.Remove(id) })
-	if w := request(t, rt, "GET", "/", by(id, "3000")); w.Code != 200 || during != 1 {
-		t.Errorf("got %d %s and %d in flight meanwhile, want 200 and 1", w.Code, w.Body, during)
+	for _, state := range []string{"asleep", "awake"} {
+		w := request(t, rt, "GET", "/", by(id, "3000"))
+		if after := rt.lookup(id).admissions[toPrograms].inFlight.Load(); w.Code != 200 || during != 1 || after != 0 {
+			t.Errorf("%s: got %d %s, %d in flight meanwhile and %d afterwards, want 200, 1 and 0", state, w.Code, w.Body, during, after)
+		}
 	}
 }

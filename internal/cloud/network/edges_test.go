@@ -157,6 +157,32 @@ func TestRuleBounds(t *testing.T) {
 	}
 }
 
+// TestNetworksAreMasked checks that a network is the same whichever of its addresses names it: a
+// network of all addresses denies all traffic.
+func TestNetworksAreMasked(t *testing.T) {
+	t.Parallel()
+	for _, all := range []string{allTraffic, "203.0.113.7/0"} {
+		r, err := ParseRules(true, []string{"example.com", "198.51.100.7/24"}, []string{all})
+		must.Do(t, err)
+		if !r.DenyAll() || !r.allows(netip.MustParseAddr("198.51.100.1")) {
+			t.Errorf("%s: got %+v, want all traffic to be denied except for one network and one name", all, r)
+		}
+	}
+}
+
+// TestNameServers checks that name servers are IPv4 addresses that a host can have.
+func TestNameServers(t *testing.T) {
+	t.Parallel()
+	for server, valid := range map[string]bool{
+		"203.0.113.1": true, "0.0.0.0": false, "::": false, "2001:db8::1": false, "::ffff:203.0.113.1": false, "example.com": false, "": false,
+	} {
+		_, err := AllowNameServers(nil, []string{"203.0.113.2", server})
+		if _, ok := errors.AsType[*RuleError](err); ok == valid || (err != nil) != ok {
+			t.Errorf("%q: got %v, want valid %v", server, err, valid)
+		}
+	}
+}
+
 // TestFirstMessageHasADeadline checks that a client has ten seconds for its first message, even if
 // it sends the message byte by byte.
 func TestFirstMessageHasADeadline(t *testing.T) {
