@@ -20,24 +20,24 @@ import (
 const MaxEvalBytes = 16 << 20
 
 // Eval evaluates one Python expression in the sandbox's default context and returns its value
-// as a T, decoded by the rules of package state. Unlike [Execution.Decode], which uses JSON and
-// text, it supports sets, times, arrays, data frames and integers of any size.
+// as a T, decoded by the rules of package state. Eval supports sets, times, arrays, data frames and
+// integers of any size. [Execution.Decode] does not, because it uses JSON and text.
 //
 //	rows, err := sandbox.Eval[int](ctx, sb, "len(df)")
 //
 // If the expression raises an exception, the error is an [*ExecutionError]. A statement, a magic
-// or await causes a SyntaxError, which is also an [*ExecutionError]. The error is a
-// [*state.DecodeError] if the value is not a T, has no Go form, or has more than [MaxEvalBytes]
-// bytes. If T is [state.Opaque] or any, it can also receive a value without a Go form. With an
-// error the result is the zero value of T.
+// or await causes a SyntaxError, which is also an [*ExecutionError]. If the value is not a T, has
+// no Go form, or has more than [MaxEvalBytes] bytes, the error is a [*state.DecodeError]. A T of
+// [state.Opaque] or any can also receive a value without a Go form. If Eval returns an error, the
+// result is the zero value of T.
 //
 // The output of the expression is dropped. Eval does not increase the execution count, does not
 // enter the history, and does not set "_".
 //
-// Like [Sandbox.RunCode], Eval waits for the context, interrupts the code when ctx ends, resumes a
-// paused sandbox, and returns the same errors. It needs the kernel's websocket
-// ([ErrNeedsWebsocket]). The first call places Python modules in the kernel's memory. Calls may be
-// concurrent.
+// Like [Sandbox.RunCode], Eval waits until no other code runs in the code context, interrupts the
+// code when ctx ends, resumes a paused sandbox, and returns the errors of RunCode. Without the
+// kernel's websocket the error is [ErrNeedsWebsocket]. The first call places Python modules in the
+// kernel's memory. Calls may be concurrent.
 func Eval[T any](ctx context.Context, sb *Sandbox, expression string) (T, error) {
 	var value, none T
 	doc, err := sb.eval(ctx, expression)

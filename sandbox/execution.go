@@ -46,7 +46,8 @@ type Timing struct {
 	Asked, Started, Finished time.Time
 }
 
-// Queued returns the time for which the code waited.
+// Queued returns the time from the call to the start of the code. If the kernel never began to run
+// the code, Queued returns the time from Asked to Finished.
 func (t Timing) Queued() time.Duration {
 	if t.Started.IsZero() {
 		return t.Finished.Sub(t.Asked)
@@ -151,7 +152,7 @@ func (r Result) Value() (state.Value, error) {
 // numpyScalar matches the text that numpy prints for one value of an array, such as np.int64(3).
 var numpyScalar = lazyregexp.New(`^np\.\w+\((.*)\)$`)
 
-// literal returns the value that a Python text for a simple value denotes.
+// literal parses the text that Python prints for a simple value, such as True or 'a'.
 func literal(text string) (state.Value, error) {
 	if scalar := numpyScalar().FindStringSubmatch(text); scalar != nil {
 		text = scalar[1]

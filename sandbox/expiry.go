@@ -30,16 +30,16 @@ type Expiry struct {
 	// Renew makes the lifetime a lease: the open handle renews it each time half of it has
 	// passed. After must then be 0, or 15 seconds to an hour.
 	//
-	// Without Renew, an After other than 0 is a fixed lifetime: it ends after that time, even if the
-	// sandbox is in use. Without Renew and with an After of 0, the lifetime is a lease if Then is
-	// [ThenKill], and a fixed lifetime otherwise.
+	// Without Renew, an After other than 0 is a fixed lifetime, which ends even if the sandbox is in
+	// use. Without Renew and with an After of 0, the lifetime is a lease if Then is [ThenKill], and
+	// a fixed lifetime otherwise.
 	Renew bool
 	// Then is the action at the end of the lifetime; empty means [ThenKill]. [Connect] resumes a
 	// paused sandbox.
 	Then Then
 	// Resume makes any request to the paused sandbox resume it, for example a call of its handle, or
-	// a browser that opens one of its ports. After that the sandbox lives for After again, and for
-	// at least 5 minutes. Resume needs [ThenPause], because requests can resume a sandbox only with
+	// a browser that opens one of its ports. A resumed sandbox has the lifetime After again, but at
+	// least 5 minutes. Resume needs [ThenPause], because requests can resume a sandbox only with
 	// its memory.
 	Resume bool
 }

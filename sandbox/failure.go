@@ -43,7 +43,8 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 }
 
 // interrupted returns the error of interrupted code. It sets Starting only if this handle created
-// the sandbox: in another sandbox, a silent kernel may be busy with the code of another handle.
+// the sandbox. If another handle created it, a silent kernel may be busy with the code of that
+// handle.
 func (sb *Sandbox) interrupted(err *kernelconn.InterruptedError) *InterruptedError {
 	return &InterruptedError{
 		Context: ContextID(err.Context), Ran: err.Ran, Cause: err.Cause, Ended: err.Ended, Starting: err.Starting && sb.created,

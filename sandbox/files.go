@@ -55,7 +55,7 @@ type FileParams struct {
 	// Progress is called with the number of bytes of content moved so far; nil means no calls. It is
 	// called at most ten times a second, one call at a time, and once at the end with the total. A
 	// download calls it from within Read. An upload calls it from another goroutine, but never after
-	// the upload has returned. It must not block.
+	// the upload has returned. Progress must not block.
 	Progress func(bytes int64)
 	// Metadata contains labels for the written file. They replace the earlier labels of that file. The
 	// keys consist of characters that are valid in an HTTP header name, and are stored in lower case.
@@ -172,11 +172,11 @@ func (f *Files) WriteText(ctx context.Context, path, text string, p *FileParams)
 // an error, WriteFrom ends the upload and returns the error. The file is then in the state that
 // Write describes for a failed write.
 //
-// While a Read of r blocks, WriteFrom asks the service every few seconds about the sandbox. It
-// returns [ErrGone] when the sandbox has ended or is paused. If ctx ends, or the sandbox ends or is
-// paused, during a Read of r, WriteFrom does not wait for the Read. That Read, and a goroutine of
-// the upload, continue until the Read returns. WriteFrom never begins another Read after it has
-// returned.
+// While a Read of r blocks, WriteFrom asks the service every few seconds about the sandbox. When
+// the sandbox has ended or is paused, WriteFrom returns [ErrGone]. If ctx ends, or the sandbox ends
+// or is paused, during a Read of r, WriteFrom does not wait for the Read. That Read, and a
+// goroutine of the upload, continue until the Read returns. WriteFrom never begins another Read
+// after it has returned.
 func (f *Files) WriteFrom(ctx context.Context, path string, r io.Reader, p *FileParams) error {
 	p = cmp.Or(p, &FileParams{})
 	progress := newProgress(p.Progress)

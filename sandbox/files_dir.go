@@ -75,8 +75,9 @@ type DownloadDirParams struct {
 // is not kept in memory. Until it is unpacked, the content needs twice its space in the sandbox.
 //
 // A new directory appears under its name when it is complete. Until then it has a hidden name in
-// the same parent directory. A failed upload leaves neither. An existing directory is written file
-// by file, so a fork, a snapshot or a pause during the upload contains only some of the new files.
+// the same parent directory. A failed upload leaves no directory under either name. An existing
+// directory is written file by file, so a fork, a snapshot or a pause during the upload contains
+// only some of the new files.
 func (f *Files) UploadDir(ctx context.Context, local, dir string, p *UploadDirParams) error {
 	p = cmp.Or(p, &UploadDirParams{})
 	root, err := os.OpenRoot(local)
@@ -119,9 +120,10 @@ func (f *Files) unpackInto(ctx context.Context, dir, user string, send func(ctx 
 }
 
 // unpackLine unpacks the archive into a directory. It deletes the archive file as soon as it has
-// opened it, so that nothing remains however tar ends. It opens the archive twice, because another
-// process may create the directory in between. A path that ends in . or .. cannot be the target of
-// a rename, so such a directory is not created under a hidden name.
+// opened it, so that nothing remains however tar ends. It opens the archive twice. If another
+// process creates the directory during the first unpacking, unpackLine unpacks the archive a second
+// time, into that directory. A path that ends in . or .. cannot be the target of a rename, so such
+// a directory is not created under a hidden name.
 const unpackLine = `{ rm -f -- "$ARCHIVE"
 last=${DIR##*/}
 if [ -e "$DIR" ] || [ -L "$DIR" ] || [ "$last" = . ] || [ "$last" = .. ]; then

@@ -126,8 +126,9 @@ func unexpectedEOF(err error) error {
 	return err
 }
 
-// source is the reader of an upload. The transport may still read from source after it has returned
-// an answer. By then r and the progress belong to the caller again, so source no longer uses them.
+// source is the reader of an upload. The transport may still read from source after the transport
+// has returned an answer. By then r and the progress belong to the caller again, so source no
+// longer uses them.
 type source struct {
 	r        io.Reader
 	idle     *idleTimer

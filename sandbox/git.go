@@ -40,8 +40,8 @@ type GitParams struct {
 // GitInitParams are the optional parameters of [Git.Init].
 type GitInitParams struct {
 	GitParams
-	// InitialBranch is the name of the first branch; empty means git's default. It needs git
-	// 2.28.
+	// InitialBranch is the name of the first branch; empty means git's default. InitialBranch needs
+	// git 2.28.
 	InitialBranch string
 	// Bare creates a repository without a working tree, as a target of pushes.
 	Bare bool
@@ -231,8 +231,8 @@ func gitLine(args []string) string {
 	return "git " + strings.Join(quoted, " ")
 }
 
-// plainWords returns an error if a value is one that git would interpret as an option. Its
-// arguments are pairs of a name and a value.
+// plainWords returns an error if git would interpret one of the values as an option. The arguments
+// of plainWords are pairs of a name and a value.
 func plainWords(pairs ...string) error {
 	for i := 0; i < len(pairs); i += 2 {
 		if strings.HasPrefix(pairs[i+1], "-") {

@@ -13,10 +13,10 @@ import (
 // its params once and does not store them.
 //
 // The credentials enter the sandbox through the standard input of a shell. The shell passes them to
-// git through a pipe that can be read only once. git requests them only for the remote's host. They
-// appear on no command line, in no environment and in no file, and git's own credential helpers are
-// disabled. Code that runs in the sandbox as the same user at that time could still read them: use
-// a short-lived token that is valid only for this repository.
+// git through a pipe that can be read only once. git requests them only for the remote's host. The
+// credentials appear on no command line, in no environment and in no file, and git's own credential
+// helpers are disabled. During the call, code that runs in the sandbox as the same user could still
+// read them: use a short-lived token that is valid only for this repository.
 type GitCredentials struct {
 	// Username is the name of the account. Many services accept any name if Password is a token.
 	Username string
@@ -41,11 +41,11 @@ type GitAuthenticateParams struct {
 }
 
 // DangerouslyAuthenticate stores credentials in the sandbox for all later calls and commands of
-// git, until the sandbox ends or the file is removed. The file is .git-credentials in the user's
-// home, in plain text. All code that runs in the sandbox can read it and send it elsewhere, so
-// prefer the Credentials of a call. DangerouslyAuthenticate also adds the credential.helper "store"
-// to the user's git configuration. It passes the credentials neither on a command line nor in an
-// environment variable.
+// git. It stores them as plain text in the file .git-credentials of the user's home. git uses
+// them until the sandbox ends or the file is removed. All code that runs in the sandbox can read the
+// file and send it elsewhere, so prefer the Credentials of a call. DangerouslyAuthenticate also
+// adds the credential.helper "store" to the user's git configuration. It passes the credentials
+// neither on a command line nor in an environment variable.
 func (g *Git) DangerouslyAuthenticate(ctx context.Context, c GitCredentials, p *GitAuthenticateParams) error {
 	const op = "authenticate"
 	p = orZero(p)

@@ -14,7 +14,7 @@ import (
 type GitStatus struct {
 	// Branch is the current branch; empty if Detached is set.
 	Branch string
-	// Upstream is the upstream of the branch; empty if it has none.
+	// Upstream is the upstream of the branch; empty if the branch has no upstream.
 	Upstream string
 	// Ahead is the number of commits that are only in the branch. Behind is the number of commits that
 	// are only in the upstream.
@@ -147,8 +147,8 @@ func parseStatus(out []byte) (*GitStatus, error) {
 	return s, nil
 }
 
-// letter converts a letter to version 1 of git's porcelain format, in which a space means no
-// change.
+// letter converts a letter of version 2 of git's porcelain format to version 1. In version 1 a
+// space means no change.
 func letter(c byte) byte {
 	if c == '.' {
 		return ' '

@@ -13,7 +13,7 @@ type Info struct {
 	ID         string
 	TemplateID string
 	ClientID   string
-	// Alias is the template's first name; empty if it has none.
+	// Alias is the template's first name; empty if the template has no name.
 	Alias string
 	State SandboxState
 	// StartedAt is the time of the sandbox's start or last resume.
@@ -103,7 +103,7 @@ type ListParams struct {
 	Metadata map[string]string
 	// States lists the states to return; empty means all.
 	States []SandboxState
-	// Template is an id or a name, without a tag. Empty means all templates.
+	// Template is the id or a name of a template, without a tag. Empty means all templates.
 	Template string
 	// PageSize limits the entries of a page, 1 to 100. Zero means the service's default, 100.
 	PageSize int

@@ -14,9 +14,9 @@ type lease struct {
 	sb     *Sandbox
 	length time.Duration // the length of the lease; 0: the sandbox has no lease
 
-	// The lease of a sandbox that pauses at the end of its lifetime is not renewed, unless
-	// Expiry.Renew is set. If Connect returned the handle, the handle must ask the service whether its
-	// sandbox pauses at that time. Only the goroutine that renews the lease uses these two fields.
+	// If the sandbox pauses at the end of its lifetime, its lease is renewed only if Expiry.Renew is
+	// set. A handle that Connect returned must ask the service whether its sandbox pauses at the end
+	// of its lifetime. Only the goroutine that renews the lease uses these two fields.
 	unsure, unwanted bool
 
 	mu    sync.Mutex
@@ -24,7 +24,7 @@ type lease struct {
 	ended bool
 }
 
-// start starts the renewal of the lease, for the first time after wait.
+// start starts the renewals of the lease. The first renewal follows after wait.
 func (l *lease) start(wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,7 +17,7 @@ func eachAs[A, B any](list iter.Seq2[A, error], as func(A) B) iter.Seq2[B, error
 	}
 }
 
-// allAs returns a list of package api in which as has converted each item.
+// allAs converts each item of a list of package api with as, and returns the converted list.
 func allAs[A, B any](list []A, as func(A) B) []B {
 	if list == nil {
 		return nil

@@ -24,10 +24,10 @@ const (
 //	sandbox.WithMCP(map[string]any{"exa": map[string]string{"apiKey": key}})
 //
 // The template must contain the program mcp-gateway. If [WithTemplate] names no template, the
-// sandbox uses the template mcp-gateway. E2B's service has this template; a local cloud has it only
-// after it was built there. Create returns when the servers run. If they do not start, the error is
+// sandbox uses the template mcp-gateway. E2B's service has this template; on a local cloud it must
+// be built first. Create returns when the servers run. If they do not start, the error is
 // an [*ExitError] and the sandbox is killed. The servers do not run in a sandbox that starts anew
-// from its files, as it may after a pause or as a copy of another sandbox.
+// from its files. This can happen after a pause, or if the sandbox is a copy of another sandbox.
 func WithMCP(servers map[string]any) CreateOption {
 	servers = maps.Clone(servers)
 	return createOption(func(c *config) error {

@@ -21,9 +21,9 @@ const maxName = 256
 
 // GetOrCreate returns a handle of the sandbox with this name. It creates the sandbox if there is
 // none. Use it to find the sandbox of a conversation, a user or a job again, from this program or
-// another one. It resumes a paused sandbox. All opts apply to a new sandbox. To an existing
-// sandbox, only those opts apply that are a [HandleOption]. If opts name a template and the
-// existing sandbox has another template, the error is [ErrConflict].
+// another program. GetOrCreate resumes a paused sandbox. All opts apply to a new sandbox. To an
+// existing sandbox, only those opts apply that are a [HandleOption]. If opts name a template and
+// the existing sandbox has another template, the error is [ErrConflict].
 //
 // The handle does not own the sandbox: Close leaves it running, and [Sandbox.Kill] ends it. At
 // the end of its lifetime the sandbox is paused, unless [Expiry].Then sets another action. The

@@ -158,9 +158,9 @@ func (c *sandboxConfig) rules() *api.Egress {
 }
 
 // SetNetwork replaces all network rules of the sandbox: it clears the rules that n does not
-// contain, and the effect of [WithInternet]. After that the service asks about hosts that no rule
-// mentions only if this handle has [WithAsk]. The local cloud also cuts existing connections;
-// another service may leave them open.
+// contain, and the effect of [WithInternet]. If this handle has [WithAsk], the service afterwards
+// asks about hosts that no rule mentions; otherwise it does not ask. The local cloud also cuts
+// existing connections; another service may leave them open.
 func (sb *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -182,16 +182,16 @@ type UpdateNetworkParams struct {
 	// in [Network]. An empty list that is not nil clears them.
 	AllowOut []string
 	DenyOut  []string
-	// Internet adds [AllTraffic] to DenyOut if it is false, and removes it if it is true.
+	// Internet changes DenyOut: false adds [AllTraffic], and true removes AllTraffic.
 	Internet *bool
 }
 
 // UpdateNetwork changes some network rules of a running sandbox and keeps all others. Any program
 // may have created the sandbox. Services can only replace all rules, so UpdateNetwork first reads
-// the present rules. A change that another program makes in between is lost. UpdateNetwork cannot
-// keep a proxy with a user name or with TLS, because services do not return its password: the error
-// is then [errors.ErrUnsupported]. The error is [ErrGone] if there is no such sandbox, and
-// [ErrGone] with [GonePaused] if the sandbox is paused.
+// the present rules. A change that another program makes after this read is lost. UpdateNetwork
+// cannot keep a proxy with a user name or with TLS, because services do not return the proxy's
+// password: the error is then [errors.ErrUnsupported]. The error is [ErrGone] if there is no such
+// sandbox, and [ErrGone] with [GonePaused] if the sandbox is paused.
 //
 // If a sandbox was created without internet access, for instance with [WithInternet], Internet
 // restores the access only until the sandbox is paused.

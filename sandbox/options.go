@@ -92,7 +92,7 @@ func WithTransport(t http.RoundTripper) ClientOption {
 }
 
 // WithDialContext sets the function that opens connections, including websockets. Use it for
-// services behind a tunnel or a socket. It has no effect with [WithTransport].
+// services behind a tunnel or a socket. WithDialContext has no effect with [WithTransport].
 func WithDialContext(dial func(ctx context.Context, network, address string) (net.Conn, error)) ClientOption {
 	return ofAPI("WithDialContext", api.WithDialContext(dial))
 }
@@ -132,7 +132,7 @@ func WithTemplate(template string) CreateOption {
 	})
 }
 
-// WithMetadata adds labels to the sandbox, by which List and Reap can find it.
+// WithMetadata adds labels to the sandbox. List and Reap can filter by labels.
 func WithMetadata(metadata map[string]string) CreateOption {
 	return createOption(func(c *config) error { c.metadata = merge(c.metadata, metadata); return nil })
 }

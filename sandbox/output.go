@@ -10,7 +10,7 @@ import (
 const DefaultMaxOutputBytes = 1 << 20
 
 // newOutput returns an output that keeps limit bytes of a stream. 0 means
-// [DefaultMaxOutputBytes]; a negative limit keeps none.
+// [DefaultMaxOutputBytes]; with a negative limit the output keeps no bytes.
 func newOutput(limit int64) *clip.Output {
 	if limit == 0 {
 		limit = DefaultMaxOutputBytes

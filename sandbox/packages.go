@@ -31,7 +31,7 @@ type Packages struct {
 	// credentials permits addresses that contain a password.
 	credentials bool
 	wheels      wheelCache
-	// turn is a semaphore of one, because two processes of pip at the same time would damage each
+	// turn is a semaphore for one process of pip, because two at the same time would damage each
 	// other's work.
 	turn chan struct{}
 
@@ -111,8 +111,9 @@ type InstallParams struct {
 // they work. Install does nothing if an earlier call had the same requirements and no package has
 // been installed or removed since that call.
 //
-// The sandbox's pip uses the settings of this machine's pip, from its environment (PIP_*) and its
-// configuration files: index, further indexes, trusted hosts, certificates, timeout and retries.
+// The sandbox's pip uses the settings of this machine's pip: index, further indexes, trusted hosts,
+// certificates, timeout and retries. The settings come from this machine's environment (PIP_*) and
+// pip's configuration files on this machine.
 // Addresses with credentials are used only if [WithPipCredentials] is set. [WithPackageIndex]
 // replaces these settings.
 func (p *Packages) Install(ctx context.Context, requirements []string, params *InstallParams) (*Installation, error) {

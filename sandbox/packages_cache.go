@@ -33,8 +33,8 @@ const DefaultMaxWheelBytes = 2 << 30
 // cloud. For a remote service, uploading a wheel from this machine takes longer than downloading it
 // in the sandbox from an index.
 //
-// A wheel is identified by the hash in a lock, and the hash of a wheel from a sandbox is checked
-// before it enters the cache. Therefore no sandbox can change the packages that another sandbox
+// A wheel is identified by the hash in a lock. Before a wheel from a sandbox enters the cache, its
+// hash is checked. Therefore no sandbox can change the packages that another sandbox
 // installs.
 func WithWheelCache(directory string, maxBytes int64) HandleOption {
 	return handleOption(func(c *config) error {

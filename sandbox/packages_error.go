@@ -21,8 +21,8 @@ type InstallError struct {
 	// Offline reports that the sandbox was created without internet, or that its network rules allow
 	// only listed destinations. For an installation, the rules must allow the index.
 	Offline bool
-	// Unreachable reports that an index could not be queried: the connection failed, its
-	// certificate is not trusted, or it returned an error.
+	// Unreachable reports that an index could not be queried: the connection failed, or the index has
+	// a certificate that is not trusted, or the index returned an error.
 	Unreachable bool
 	// HashMismatch reports that a file from the index differs from the file that the [LockFile]
 	// describes.
@@ -30,7 +30,7 @@ type InstallError struct {
 
 	// why is the result of querying the index. If there is no such result, it is pip's message.
 	why string
-	// lock is the first line of the lock's comment, which contains the Python and the system of
+	// lock is the first line of the lock's comment. This line contains the Python and the system of
 	// the lock.
 	lock string
 	// wasm is the Python for the packages; nil: a Python with its own pip.

@@ -97,8 +97,8 @@ func (c *sandboxConfig) checkCredentials() error {
 }
 
 // settings returns the settings of this machine's pip, in which the fields of i replace the
-// corresponding settings; i may be nil. It includes this machine's addresses with credentials only
-// if credentials is true.
+// corresponding settings; i may be nil. If credentials is true, the result also includes this
+// machine's addresses with credentials.
 func (i *PackageIndex) settings(credentials bool) (pip.Settings, error) {
 	s, err := pip.ReadSettings(i == nil || i.Certificates == nil, credentials)
 	if err != nil || i == nil {

@@ -13,8 +13,7 @@ import (
 // hashes, and people can read it. Store it together with a program. Files of pip-compile and uv are
 // also accepted if they have no markers.
 type LockFile struct {
-	// Comment contains the lines at the beginning of the text, which describe the lock. They
-	// have no effect.
+	// Comment contains the first lines of the text. They describe the lock and have no effect.
 	Comment string
 	// Packages are the packages to install. pip installs them without their dependencies.
 	Packages []LockedPackage

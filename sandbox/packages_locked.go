@@ -18,8 +18,9 @@ import (
 // InstallLockParams sets how to install a lock.
 type InstallLockParams struct {
 	// Require lists requirements, as for [Packages.Install], whose packages must be in the lock or in
-	// the sandbox. If one is missing, the error is a [*RequirementError], and nothing is installed.
-	// The versions of the lock are installed, even if a requirement specifies another version.
+	// the sandbox. If such a package is missing, the error is a [*RequirementError], and nothing is
+	// installed. The versions of the lock are installed, even if a requirement specifies another
+	// version.
 	Require []string
 	// Output receives pip's output, like [InstallParams].Output.
 	Output io.Writer

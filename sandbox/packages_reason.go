@@ -17,8 +17,8 @@ var (
 	otherPython  = lazyregexp.New(`Packages require a different Python\. (\S+) not in:((?:\r?\n'.*)+)`)
 	notBuilt     = lazyregexp.New(`(?m)^ *× (.+) did not run successfully\.`)
 	buildOutput  = lazyregexp.New(`(?s)\[\d+ lines? of output\]\r?\n(.*?)\n *\[end of output\]`)
-	// missingTool matches messages about a missing program or file that a build needs, by
-	// distutils, shells, CMake, maturin and compilers.
+	// missingTool matches messages of distutils, shells, CMake, maturin and compilers about a missing
+	// program or file that a build needs.
 	missingTool = lazyregexp.New(`(?i)no such file or directory|command not found|cannot find command|is not installed|must be installed|is required to|not found in \$?PATH|could not find`)
 	markedOut   = lazyregexp.New(`(?m)^Ignoring (\S+): markers '(.*)' don't match your environment`)
 )

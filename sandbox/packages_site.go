@@ -59,7 +59,7 @@ print(json.dumps({"directory": directory, "packages": found}))`
 	return &found, nil
 }
 
-// topModules is Python code that defines a function for the top-level modules of a
+// topModules is Python code. It defines a function that returns the top-level modules of a
 // distribution.
 const topModules = `import importlib.metadata as m, json, sys
 def tops(name):
@@ -112,8 +112,8 @@ if sys.platform != "emscripten":
 	return failures, nil
 }
 
-// importFailures parses the report of the process of verify. It returns the failures, and the
-// import during which the process stopped.
+// importFailures parses the report that the Python process of verify prints. It returns the
+// failures, and the import during which the process stopped.
 func importFailures(text string) (failures []ImportFailure, open ImportFailure) {
 	lines := bufio.NewScanner(strings.NewReader(text))
 	for lines.Scan() {
@@ -184,8 +184,9 @@ func (p *Packages) known(ctx context.Context, key string) *Installation {
 	return again
 }
 
-// remember stores an installation under key for known. left is the state of the directory of the
-// packages, taken before the packages were listed. If left is zero, remember stores nothing.
+// remember stores an installation under key, so that [Packages.known] finds it. left is the state
+// that the directory of the packages had before the packages were listed. If left is zero, remember
+// stores nothing.
 func (p *Packages) remember(key string, done *Installation, left siteDirectory) {
 	if left == (siteDirectory{}) {
 		return
@@ -199,13 +200,14 @@ func (p *Packages) remember(key string, done *Installation, left siteDirectory) 
 }
 
 func (i *Installation) clone() *Installation {
-	return &Installation{
-		Packages: slices.Clone(i.Packages), RestartNeeded: slices.Clone(i.RestartNeeded),
-		Renamed: slices.Clone(i.Renamed), NotImportable: slices.Clone(i.NotImportable),
-	}
+	cloned := *i
+	cloned.Packages, cloned.RestartNeeded, cloned.Renamed = slices.Clone(i.Packages), slices.Clone(i.RestartNeeded), slices.Clone(i.Renamed)
+	cloned.Excluded, cloned.NotImportable = slices.Clone(i.Excluded), slices.Clone(i.NotImportable)
+	return &cloned
 }
 
-// look returns the present state of a directory. It is zero if the daemon does not report it.
+// look returns the present state of a directory, or the zero value if the daemon does not report
+// the state.
 func (p *Packages) look(ctx context.Context, path string) siteDirectory {
 	info, err := p.sb.Files.Stat(ctx, path, &PathParams{User: "root"})
 	if err != nil || info.ModTime.IsZero() {

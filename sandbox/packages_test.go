@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -120,5 +121,23 @@ func TestPipOutput(t *testing.T) {
 	_, _ = o.Write(make([]byte, maxPipLine+1))
 	if got.Len() != maxPipLine+1 {
 		t.Errorf("of an endless line %d bytes came", got.Len())
+	}
+}
+
+// TestInstallationClone checks that a clone has every field of an installation, and shares no list
+// with it.
+func TestInstallationClone(t *testing.T) {
+	t.Parallel()
+	installed := new(Installation)
+	lists := reflect.ValueOf(installed).Elem()
+	for i := range lists.NumField() {
+		lists.Field(i).Set(reflect.MakeSlice(lists.Field(i).Type(), 1, 1))
+	}
+	cloned := installed.clone()
+	for i := range lists.NumField() {
+		list := reflect.ValueOf(cloned).Elem().Field(i)
+		if name := lists.Type().Field(i).Name; list.Len() != 1 || list.Pointer() == lists.Field(i).Pointer() {
+			t.Errorf("%s: got %v, want a list of its own with one element", name, list)
+		}
 	}
 }

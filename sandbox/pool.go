@@ -22,9 +22,8 @@ type PoolParams struct {
 	MaxSandboxes int
 	// MinLifetime is the minimum remaining lifetime of a sandbox that Get returns. The pool replaces a
 	// sandbox whose remaining lifetime is shorter. MinLifetime may be at most half of the lifetime
-	// ([Expiry]). For a fixed lifetime, the default is half of it. For a lease, the default is a
-	// quarter of it. That matters only if renewals fail, because a lease is renewed while a sandbox
-	// waits.
+	// ([Expiry]). The default is half of a fixed lifetime, or a quarter of a lease. A lease is renewed
+	// while a sandbox waits, so for a lease MinLifetime matters only if renewals fail.
 	MinLifetime time.Duration
 	// Prepare is called once with each new sandbox before the sandbox is ready, for instance to
 	// install packages. If Prepare fails, the sandbox is closed. Prepare may be nil.
@@ -89,12 +88,12 @@ type Pool struct {
 	closed   bool
 	warm     []*Sandbox // the sandboxes that are ready, oldest first
 	waiting  []*poolWaiter
-	lent     int // the number of sandboxes that Get has returned, or that it is checking before it returns them
+	lent     int // the number of sandboxes that Get has returned, or checks before it returns them
 	starting int
 	ending   int // the number of sandboxes that are being closed unused
 	failures int // number of consecutive failed creations
 	failure  error
-	resume   time.Time // the time before which no sandbox is created, after failures
+	resume   time.Time // after failures, no sandbox is created before this time
 	checking bool
 	closings []error
 	counts   PoolStats
@@ -148,11 +147,11 @@ func (p *PoolParams) complete(cfg *sandboxConfig) (PoolParams, error) {
 	return params, nil
 }
 
-// Get returns a sandbox that has been checked. The caller must close the sandbox, which makes room
-// for another one. If no sandbox is ready, or MaxSandboxes are in use, Get waits for a sandbox
-// until ctx ends, even if the service is busy or unreachable. But it returns at once if creations
-// fail with an error that does not pass with time, such as an unknown template. After Close it
-// returns [ErrClosed].
+// Get returns a sandbox that has been checked. The caller must close the sandbox. Closing it makes
+// room for another sandbox. If no sandbox is ready, or MaxSandboxes are in use, Get waits for a
+// sandbox until ctx ends, even if the service is busy or unreachable. But it returns at once if
+// creations fail with an error that does not pass with time, such as an unknown template. After
+// Close it returns [ErrClosed].
 func (p *Pool) Get(ctx context.Context) (*Sandbox, error) {
 	begun := time.Now()
 	if err := p.begin(); err != nil {

@@ -50,11 +50,11 @@ type Forwarding struct {
 // system selected. If address is not a loopback address, anyone who can reach it can reach the
 // sandbox's port. ctx limits only the call itself; p may be nil.
 //
-// Each connection is one of [Sandbox.Dial]: opening it takes as long as starting a command, each
-// message takes as long as a request, and a process runs in the sandbox while the connection is
-// open. If a client closes its sending side, the connection ends and the client does not receive
-// the rest of the answer. A connection that breaks or cannot be made, for instance because nothing
-// listens on the port, is reset: see [ForwardParams].Failed.
+// Forward opens each connection with [Sandbox.Dial]: opening it takes as long as starting a
+// command, each message takes as long as a request, and a process runs in the sandbox while the
+// connection is open. If a client closes its sending side, the connection ends and the client does
+// not receive the rest of the answer. A connection that breaks or cannot be made, for instance
+// because nothing listens on the port, is reset: see [ForwardParams].Failed.
 //
 // A pause of the sandbox resets its connections. The listener stays open, and new connections work
 // when the sandbox runs again. Closing the forwarding or the sandbox's handle ends the listener and

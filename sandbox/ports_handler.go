@@ -15,7 +15,7 @@ import (
 // Handler returns a reverse proxy to a port of a sandbox, remote or local, over
 // [Sandbox.Transport]. It serves any number of requests at once. It streams the bodies of requests
 // and answers, and forwards each piece at once. Websockets and other upgrades work; on a service
-// with HTTP/2, only websockets. Paths, queries and cookies are unchanged. The headers
+// with HTTP/2, only websockets work. Paths, queries and cookies are unchanged. The headers
 // X-Forwarded-For, -Host and -Proto describe the client to the server in the sandbox. A redirect to
 // the port's address, inside or outside the sandbox, becomes a redirect to a path, so that it leads
 // to the handler again.

@@ -16,7 +16,7 @@ const (
 	maxPortWait   = 250 * time.Millisecond
 )
 
-// WaitPort waits until a server listens on a port of the sandbox. Only ctx limits the time. It
+// WaitPort waits until a server listens on a port of the sandbox. Only ctx limits the time. WaitPort
 // sends GET requests for "/" and ignores their answers, so a server of another protocol receives a
 // request that it does not understand. Errors are those of [Sandbox.Transport], except
 // [ErrPortClosed]. If WaitPort has found the port closed and then ctx ends or another error occurs,

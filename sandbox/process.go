@@ -287,8 +287,8 @@ func byPID(pid uint32) *process.ProcessSelector {
 
 // lifetime opens the call during which a handle follows a process. It returns the context life of
 // that call. life ends when end or abandon is called, and after timeout if timeout is not 0. When
-// the sandbox's handle is closed, life ends with [ErrClosed]. Of ctx, lifetime uses only the
-// values, not the end.
+// the sandbox's handle is closed, life ends with [ErrClosed]. life has the values of ctx, but
+// does not end when ctx ends.
 func (sb *Sandbox) lifetime(ctx context.Context, timeout time.Duration) (life context.Context, abandon context.CancelCauseFunc, end func(), err error) {
 	life, done, err := sb.begin(context.WithoutCancel(ctx))
 	if err != nil {
@@ -331,7 +331,8 @@ func wireSignal(signal os.Signal) (process.Signal, error) {
 	return wire, nil
 }
 
-// asUser sets the user of a request. The daemon ignores the password.
+// asUser sets the user of a request by HTTP basic authentication with an empty password, because
+// the daemon ignores the password.
 func asUser(h http.Header, user string) {
 	if user != "" {
 		r := http.Request{Header: h}

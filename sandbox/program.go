@@ -50,12 +50,12 @@ type ProgramParams struct {
 // [Commands.Run], and also the errors of Files and of Packages.Install.
 //
 // Compared to a run of package agent with tools, RunProgram has a disadvantage: the values in Envs
-// are in the sandbox. The program, every package that it loads, all code of a model that it
-// executes, and every process of the same user (through /proc) can read these values, print them,
-// and send them wherever the network allows. Use short-lived credentials that you can revoke, and a
-// network that reaches only the destinations that the program needs: install packages beforehand,
-// not with Packages and Lock, and then close the network with [Sandbox.SetNetwork]. The output is
-// not redacted, and the only results are the output, an exit status and files.
+// are in the sandbox. The program, every package that it loads, code from a model if the program
+// executes such code, and every process of the same user (through /proc) can read these values,
+// print them, and send them wherever the network allows. Use short-lived credentials that you can
+// revoke, and a network that reaches only the destinations that the program needs: install packages
+// beforehand, not with Packages and Lock, and then close the network with [Sandbox.SetNetwork]. The
+// output is not redacted, and the only results are the output, an exit status and files.
 func (sb *Sandbox) RunProgram(ctx context.Context, p *ProgramParams) (*CommandResult, error) {
 	if p == nil || p.Command == "" {
 		return nil, errors.New("sandbox: run a program: ProgramParams.Command is empty")

@@ -192,7 +192,7 @@ func (t *Terminal) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Write sends p as typed input: Ctrl-C is "\x03", Ctrl-D is "\x04". It returns when the
+// Write sends p as typed input: Ctrl-C is "\x03", Ctrl-D is "\x04". Write returns when the
 // terminal has accepted all of p. It blocks while the program does not read.
 func (t *Terminal) Write(p []byte) (int, error) {
 	t.writing.Lock()

@@ -22,7 +22,7 @@ const (
 
 // followOn is like follow, but continues after a pause of the sandbox has cut off the stream. When
 // the sandbox runs again, followOn connects to the process again. If a caller waits for the
-// process, followOn connects at once, which may resume the sandbox.
+// process, followOn connects at once. This may resume the sandbox.
 func (a *attachment) followOn(life context.Context, waiting *audience, output func(*process.ProcessEvent_DataEvent) error) (*process.ProcessEvent_EndEvent, error) {
 	for {
 		end, err := a.follow(output)

@@ -61,7 +61,7 @@ func (a *attached) get(make func() any) any {
 	return a.value
 }
 
-// runCollector is a collector for package agent.
+// runCollector implements [runhost.Collector] with a collector, for package agent.
 type runCollector struct{ c *collector }
 
 func (r runCollector) Message(m *jupyter.Message) error { return r.c.message(m) }

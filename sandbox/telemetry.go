@@ -10,8 +10,8 @@ import (
 )
 
 // LogEntry is one entry of a sandbox's log. The service and envd, its daemon inside the
-// sandbox, write the log. It does not contain the output of programs. Code in the sandbox can
-// make envd write any entry.
+// sandbox, write the log. The log does not contain the output of programs. Code in the sandbox
+// can make envd write any entry.
 type LogEntry struct {
 	Time    time.Time `json:"timestamp"`
 	Level   LogLevel  `json:"level"`

@@ -68,8 +68,8 @@ type VolumeAttributesParams struct {
 // of errors is [*fs.PathError]. They match fs.ErrNotExist, fs.ErrExist, syscall.ENOSPC and similar
 // errors with errors.Is. Volume is safe for concurrent use.
 //
-// The access to the volume expires after some days. [Volumes.Open] returns a Volume with a new
-// access.
+// The token with which a Volume accesses the files expires after some days. [Volumes.Open] returns
+// a Volume with a new token.
 type Volume struct {
 	id, name string
 	content  *api.VolumeContent

@@ -74,7 +74,7 @@ type Watcher struct {
 	failed func(error) error           // converts the error at the end of the stream
 	waited func(context.Context) error // returns the error of a loop of Events whose context ended
 
-	turn      chan struct{} // a semaphore of one: only the reader that has it uses the fields below
+	turn      chan struct{} // a semaphore for one reader: only the reader that has acquired it uses the fields below
 	stream    *connect.ServerStreamForClient[filesystem.WatchDirResponse]
 	receiving bool      // the next message of the stream was requested
 	received  chan bool // receives whether a message arrived
@@ -190,8 +190,8 @@ func (w *Watcher) Events(ctx context.Context) iter.Seq2[FileEvent, error] {
 	}
 }
 
-// next returns the next event, or the error that ended the watch. After Close it returns
-// neither.
+// next returns the next event, or the error that ended the watch. After Close the event and the
+// error are nil.
 func (w *Watcher) next(ctx context.Context) (*FileEvent, error) {
 	select {
 	case w.turn <- struct{}{}:

@@ -212,7 +212,7 @@ func (a Array) place(i int) int {
 	return place
 }
 
-// Elements returns the elements of an array in row order, as a type that can represent each one
+// Elements returns the elements of an array in row order, as a type that can represent each element
 // exactly. If T is the dtype's own type, Elements only copies the buffer. If a value is missing, T
 // must be a pointer type.
 func Elements[T any](a Array) ([]T, error) {

@@ -103,8 +103,7 @@ func zoneOffset(zone string) (int, bool) {
 	return 0, false
 }
 
-// zoneLocation returns the location of a zone, or an error if this machine does
-// not know it.
+// zoneLocation returns the location of a zone, or an error if this machine does not have the zone.
 func zoneLocation(zone string, load func(string) *time.Location) (*time.Location, error) {
 	if zone == "" {
 		return Naive, nil

@@ -186,7 +186,7 @@ func (c Column) reader() (func(i int) (any, error), error) {
 	}, err
 }
 
-// Values returns the values of a column as a type that can represent each one exactly. If a value
+// Values returns the values of a column as a type that can represent each value exactly. If a value
 // is missing, T must be a pointer type.
 func Values[T any](c Column) ([]T, error) {
 	n, err := c.check(DefaultMaxElements)

@@ -56,8 +56,9 @@
 //     each surrogate in its three-byte form (invalid UTF-8), and can be sent back
 //     unchanged. Other strings that are not UTF-8 are refused: send them as []byte.
 //   - A map[string]any has no order; decode into Dict to keep a dict's order.
-//   - For a subclass of a builtin type, attributes beyond its base are not kept.
-//   - An array that is not one block of memory arrives as one, with the same
+//   - For a subclass of a builtin type, attributes that its base does not have are
+//     not kept.
+//   - An array that is not one block of memory arrives as one block, with the same
 //     elements.
 //   - For a DataFrame, attrs are not kept. The freq of an index is not kept if pandas cannot
 //     recreate it from its name.
@@ -68,7 +69,7 @@
 // value. Python values that have no Go form arrive as Opaque: functions, classes, modules,
 // generators, exceptions, open files, regular expressions, addresses, time zones, a matrix or
 // masked array, a MultiIndex, periods, a pandas Timedelta. Objects that no other kernel could
-// recreate also arrive as Opaque, with the reason. For example, their class was defined in a
+// recreate also arrive as Opaque, with the reason: for example that their class was defined in a
 // function.
 //
 // # Arrays and tables
@@ -76,8 +77,8 @@
 // A slice of numbers becomes a list, and Python creates an object for each number in it. [ArrayOf]
 // makes an ndarray instead, one block of memory on both sides, and [Elements] returns its elements;
 // [TableOf] and [Rows] do the same for slices of structs and DataFrames. If the kernel's Python
-// does not have numpy, pandas or PIL, it refuses such a value with an error that names the variable
-// and the library; the value never becomes a list.
+// does not have numpy, pandas or PIL, it refuses a value that needs the missing library. The error
+// names the variable and the library; the value never becomes a list.
 //
 // # Structs
 //

@@ -16,7 +16,7 @@ const (
 	documentStart = `{"v":1,"value":`
 	documentEnd   = `}`
 	// packFrom is the minimum length at which a list of floats is written as one block of 8-byte
-	// words. Go and Python need a tenth of the time for a block that they need for text.
+	// words. For a block, Go and Python need a tenth of the time that text would take.
 	packFrom = 16
 	// trackFrom is the depth at which the encoder begins to record references, to find cycles. It does
 	// not begin earlier, because most values are less deep and every cycle reaches this depth.

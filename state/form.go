@@ -69,7 +69,7 @@ func formOf[P, T any](build func(P) (T, error)) func(*decoder) (any, error) {
 }
 
 // unhashableKinds lists the kinds whose values cannot be dict keys in Python, although their
-// payload could be one.
+// payload could be a dict key.
 var unhashableKinds = map[Kind]bool{
 	KindSlice: true, KindDeque: true, KindArray: true, KindTable: true, KindSeries: true, KindIndex: true, KindImage: true,
 	KindDefaultDict: true,

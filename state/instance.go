@@ -16,9 +16,9 @@ type Instance struct {
 	// Kind is one of these:
 	//
 	//   - KindSubclass: Value is a bool, int, float, str, bytes, list, tuple, set,
-	//     frozenset or dict, or an Instance for a subclass of defaultdict; attributes
-	//     beyond it are not kept. OrderedDict and Counter are of this kind. Value is the
-	//     base's own content, even if the class overrides its methods.
+	//     frozenset or dict, or an Instance for a subclass of defaultdict. Further
+	//     attributes are not kept. OrderedDict and Counter are of this kind. Value is
+	//     the base's own content, even if the class overrides the base's methods.
 	//   - KindDefaultDict: Type is the factory, "" for none; Value is a dict.
 	//   - KindNamedTuple, KindDataclass: Value is a dict of the fields in order.
 	//   - KindEnum: Value is the member's value.

@@ -63,8 +63,8 @@ type scanner struct {
 	deepest int
 	opaque  bool
 	zones   zones
-	// blobs contains the blobs that the document may name. Their bytes are copied when they become
-	// part of a decoded value, and not if the scanner only checks the document.
+	// blobs contains the blobs that the document may name. The bytes of a blob are copied when they
+	// become part of a decoded value. A scanner that only checks the document does not copy them.
 	blobs Blobs
 	check bool
 }
@@ -456,7 +456,7 @@ func (s *scanner) number() (n node, err error) {
 // -2.2250738585072014e-308.
 const maxNumber = 32
 
-// maxFast is a number of digits that always fits into 64 bits.
+// maxFast is a count of digits: a number with at most maxFast digits always fits into 64 bits.
 const maxFast = 18
 
 func (s *scanner) digits() int {

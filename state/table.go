@@ -15,7 +15,8 @@ type Table struct {
 	// Label is the name of the columns' index, usually nil.
 	Label any
 	// Labels is the index of the columns. It is set if that index has another dtype, such as "range",
-	// than pandas would derive from the names of the columns. Nil means that the names determine it.
+	// than pandas would derive from the names of the columns. Nil means that pandas derives the index
+	// from these names.
 	// Labels has no effect if its values differ from the names of Columns.
 	Labels *Column
 }
@@ -42,7 +43,8 @@ type seriesPayload struct {
 	Index  columnPayload `py:"index"`
 }
 
-// orCounted returns index. If there is none, it returns an index that counts the rows from 0.
+// orCounted returns index. If index has no dtype and no range, orCounted returns an index that
+// counts the rows from 0.
 func orCounted(index Column, rows int) Column {
 	if index.Dtype == "" && index.Range == nil {
 		return Column{Name: index.Name, Dtype: rangeDtype, Range: &Range{0, int64(rows), 1}}

@@ -37,7 +37,7 @@ func zone(t time.Time) (name string, offset int) {
 	return "", offset
 }
 
-// located returns the time with the clock reading wall. It uses the location called name if this
+// located returns the time at which a clock shows wall. It uses the location called name if this
 // machine has that location and its offset at that time is offset. Otherwise it uses a location
 // with the fixed offset.
 func located(wall time.Time, offset int, name string, load func(string) *time.Location) time.Time {

@@ -107,7 +107,7 @@ func (v Value) Bytes() []byte {
 }
 
 // Detached returns the document and its blobs. A blob is a byte string of 64 KiB or more; the
-// document contains its hash instead. The caller must change neither.
+// document contains its hash instead. The caller must not change the document or the blobs.
 func (v Value) Detached() ([]byte, Blobs) {
 	if v.doc == nil {
 		return v.Bytes(), nil

@@ -47,21 +47,21 @@
 // the service work, but a sandbox has no file system of its own:
 //
 //   - Its home is a directory of this machine, to which $HOME and the working
-//     directory of commands and code point. Relative paths are inside it; absolute
-//     ones such as /home/user/data are the machine's and are refused under
-//     Restricted. Temporary files belong in $TMPDIR.
+//     directory of commands and code point. Relative paths are inside it. Absolute
+//     paths such as /home/user/data are paths of the machine, and Restricted
+//     refuses them. Temporary files belong in $TMPDIR.
 //   - root and user are the same account.
 //   - Restricted has no access to /dev/pts: a program on a terminal of
 //     [sandbox.Sandbox.PTY] opens it as /dev/tty. A process may change only its own
-//     limits and priorities, and must name itself as 0, not by its number.
-//   - Unless Start is called by root, sandboxes have this program's user id. Under
-//     Restricted they can neither read, write nor change that user's files. A kernel
-//     whose Landlock is older than version 6 (Linux 6.12) does not prevent them from
-//     killing that user's processes: there Restricted must be asked for with
-//     [WithIsolation].
+//     limits and priorities. For this it must use 0 as its process id, not its number.
+//   - If a user other than root calls Start, sandboxes have this program's user id.
+//     Under Restricted they cannot read, write or change that user's files. A kernel
+//     with a Landlock older than version 6 (Linux 6.12) does not prevent them from
+//     killing that user's processes. On such a kernel, Restricted is used only if
+//     [WithIsolation] requests it.
 //   - Restricted has no network and no sockets, so no internet, no pip install
-//     and no servers inside; None has the machine's own network, whatever
-//     [sandbox.WithInternet] says.
-//   - Under root, Restricted runs as an account of its own, which must be able to
-//     enter the directories of the Python; if it cannot, it uses the Python of /usr.
+//     and no servers inside. None has the machine's own network, and ignores
+//     [sandbox.WithInternet].
+//   - If root calls Start, Restricted sandboxes run as a separate account. If that
+//     account cannot enter the directories of the Python, it uses the Python of /usr.
 package local

@@ -7,8 +7,9 @@ type DockerParams struct {
 	// is the address that the docker command uses: DOCKER_HOST, the current context, or the socket of
 	// Docker Desktop, Docker or Podman.
 	Host string
-	// Image is the image for sandboxes of base and code-interpreter-v1. The daemon pulls the image if
-	// it is missing. Code in the sandbox needs the image's Python. The default is python:3.12-slim.
+	// Image is the image for sandboxes of the templates base and code-interpreter-v1. The daemon pulls
+	// the image if it is missing. Code in the sandbox needs the image's Python. The default is
+	// python:3.12-slim.
 	Image string
 
 	// MemoryBytes (mem_limit in Docker's libraries) limits the memory of a container. Containers have

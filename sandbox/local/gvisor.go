@@ -9,8 +9,8 @@ import (
 )
 
 // WithRunsc sets the program of gVisor for [EngineGVisor]. The default is the program that
-// [SetupGVisor] built. The program is not opened before the first sandbox of this engine is
-// created, from a template such as base-gvisor.
+// [SetupGVisor] built. The cloud opens the program when it creates the first sandbox of this engine,
+// from a template such as base-gvisor.
 func WithRunsc(path string) Option { return func(s *settings) { s.runsc = path } }
 
 // SetupGVisorParams are the optional parameters of [SetupGVisor].
@@ -22,7 +22,7 @@ type SetupGVisorParams struct {
 }
 
 // SetupGVisor prepares this machine for [EngineGVisor]. The go command of this machine builds a
-// fixed version of runsc, the program of gVisor, which takes some minutes. The built runsc is
+// fixed version of runsc, the program of gVisor. The build takes some minutes. The built runsc is
 // stored in the cache directory. Later calls return at once, or build runsc again if the stored one
 // no longer runs. SetupGVisor removes versions that have not been used for 30 days.
 //

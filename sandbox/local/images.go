@@ -14,8 +14,8 @@ type images struct {
 // of images. The registry itself then receives no requests for images. The option may be given
 // several times.
 //
-// Builds of templates fetch images. They use the login that the build specifies. If it specifies
-// none, they use the login in this user's docker configuration for the registry that receives the
+// Builds of templates fetch images. A build uses the login that it specifies. If it specifies no
+// login, it uses the login in this user's docker configuration for the registry that receives the
 // request.
 func WithRegistryMirror(host, url string) Option {
 	return func(s *settings) {

@@ -56,8 +56,8 @@ type Report struct {
 	// Promises lists the features of sandboxes, each with the reason if Engine lacks it on this
 	// machine. A request for a missing feature returns an error that names the feature.
 	Promises []Promise
-	// Memory, CPU, Processes and Disk are the mechanisms that enforce the limits of sandboxes. The
-	// text is "not enforced: …" with the reason if nothing enforces a limit.
+	// Memory, CPU, Processes and Disk are the mechanisms that enforce the limits of sandboxes. If
+	// nothing enforces a limit, its text is "not enforced: …" with the reason.
 	Memory, CPU, Processes, Disk string
 	// Egress describes the access of programs to the network: "transparent", or the reason why
 	// only programs that use a proxy have access.
@@ -78,7 +78,7 @@ type Promise struct {
 	Missing string // reason why the engine lacks the feature; empty if it has the feature
 }
 
-// Start starts a cloud, which takes tens of milliseconds. ctx limits only the start. Errors include
+// Start starts a cloud. This takes tens of milliseconds. ctx limits only the start. Errors include
 // [ErrUnsupported] and [ErrNoIsolation]. If sandboxes do not use the Python of [Setup], or if the
 // machine's best isolation is less than [Full], Start succeeds and logs a warning with a remedy.
 // Without any Python, running code returns an error with the reason.

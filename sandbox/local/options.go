@@ -96,8 +96,8 @@ func WithEngine(e Engine) Option { return func(s *settings) { s.engine = e } }
 
 // WithIsolation sets the isolation of [EngineRoom]. The default is [Auto]. With [Restricted], Start
 // succeeds even if sandboxes have this program's user id and the kernel does not prevent them from
-// killing its processes; [Report].Notes then contains a warning. If i is not Auto and the machine
-// does not support it, no other isolation replaces it, and the error is [ErrNoIsolation].
+// killing this program's processes; [Report].Notes then contains a warning. If i is not Auto and
+// the machine does not support i, no other isolation replaces i, and the error is [ErrNoIsolation].
 func WithIsolation(i Isolation) Option { return func(s *settings) { s.isolation = i } }
 
 // WithBinary sets the program, such as e2bctl, that runs as the processes of the cloud and as the
@@ -174,21 +174,21 @@ type Resources struct {
 func WithResources(r Resources) Option { return func(s *settings) { s.limits = engine.Limits(r) } }
 
 // WithMaxVolumeBytes limits the size of each new volume. It needs root, loop devices and mkfs.ext4,
-// because each volume is then a separate file system. A volume has at least 16 MiB. [Start] returns
-// an error if that does not work. A volume keeps its size forever. The default, 0, means no limit:
-// the files of volumes can then fill the disk.
+// because each volume is then a separate file system. If this machine cannot create such volumes,
+// [Start] returns an error. A volume has at least 16 MiB, and keeps its size forever. The default,
+// 0, means no limit: the files of volumes can then fill the disk.
 func WithMaxVolumeBytes(n int64) Option { return func(s *settings) { s.volumeSize = n } }
 
 // WithMount mounts a directory of this machine in every sandbox of the cloud. The mount is
 // read-only if m.Writable is not set. Builds of templates do not see it. [Start] opens the
 // directory once, so later changes of its name have no effect. In the sandbox, the files of the
-// directory's owner belong to the account user, and all other files belong to nobody. A writable
-// directory must not belong to root if sandboxes have their own user ids. The cloud refuses to
-// create sandboxes in which it cannot mount the directory: see [Report].Promises. The option may be
-// given several times.
+// directory's owner belong to the account "user", and all other files to the account "nobody". If
+// sandboxes have their own user ids, a writable directory must not belong to root. The cloud
+// refuses to create sandboxes in which it cannot mount the directory: see [Report].Promises. The
+// option may be given several times.
 //
-// Code in a sandbox can read all files in the directory that the owner can read, and can connect to
-// sockets in the directory.
+// In the directory, code in a sandbox can read all files that the directory's owner can read, and
+// can connect to sockets.
 func WithMount(m sandbox.Mount) Option {
 	return func(s *settings) { s.mounts = append(s.mounts, m) }
 }
@@ -218,9 +218,10 @@ func WithoutPrivateNetworks() Option { return func(s *settings) { s.denyPrivate 
 // name, it refuses the name by default in two cases: if a network is denied (by
 // [WithoutPrivateNetworks] or the rules of the sandbox), and if the proxy runs on this machine.
 //
-// With this option the proxy resolves the names. The cloud checks addresses only for names that it
-// can resolve. Sandboxes reach all other destinations that the proxy permits, including private
-// networks and services of the proxy's own machine. Without a proxy the option has no effect.
+// With this option the proxy resolves the names. The cloud checks addresses only for names that the
+// cloud itself can resolve. Under all other names, sandboxes reach every destination that the proxy
+// permits, including private networks and services of the proxy's own machine. Without a proxy the
+// option has no effect.
 func WithProxyNames() Option { return func(s *settings) { s.proxyNames = true } }
 
 // WithAsk sets a function that is called before a sandbox reaches a host that its network rules

@@ -12,7 +12,7 @@ import (
 // PythonLevel is the set of features of a Python.
 type PythonLevel string
 
-// These are the levels of a [Python], from most to least.
+// These are the levels of a [Python], from the most features to the fewest.
 const (
 	PythonPrepared PythonLevel = "venv"    // everything that Setup installs
 	PythonIPython  PythonLevel = "ipython" // IPython: magics and rich results

@@ -37,7 +37,7 @@ func WithTracing(p trace.TracerProvider, params *Params) sandbox.ClientOption {
 }
 
 // AgentTrace returns hooks that report the steps and tool calls of a run as spans of p. Spans that
-// a tool starts with its context are children of the span of the tool call.
+// a tool starts with the context of its call are children of the span of the tool call.
 func AgentTrace(p trace.TracerProvider, params *Params) *agent.Trace {
 	t := newTracer(p, params)
 	return &agent.Trace{Step: t.step, Tool: t.tool}
@@ -200,7 +200,7 @@ func end(span trace.Span, err error) {
 
 var w3c propagation.TraceContext
 
-// headers adds the context of the span to a request that has no such header.
+// headers adds the context of the span to h if h has no traceparent header.
 func headers(ctx context.Context, h http.Header) {
 	if h.Get("Traceparent") == "" {
 		w3c.Inject(ctx, propagation.HeaderCarrier(h))

@@ -40,9 +40,9 @@ func New(t testing.TB, opts ...local.Option) *Cloud {
 	return &Cloud{cloud}
 }
 
-// Inject makes a later request fail, like [local.Cloud.Inject]. It fails t at once if f is
-// invalid. The test of New fails at its end if no request met f. Like t.Fatal, Inject must be
-// called from the goroutine of t.
+// Inject makes a later request fail, like [local.Cloud.Inject]. It fails t at once if f is invalid.
+// If no request meets f, the test that was passed to New fails at its end. Like t.Fatal, Inject
+// must be called from the goroutine of t.
 func (c *Cloud) Inject(t testing.TB, f local.Fault) {
 	t.Helper()
 	if err := c.Cloud.Inject(f); err != nil {

@@ -32,8 +32,8 @@ type BuildParams struct {
 	MinFreeDiskBytes *int64
 	// Engine is the engine of a local cloud that runs the build and the template's sandboxes: "room",
 	// "docker" or "gvisor". The template keeps this engine. Empty means the engine of the template
-	// that the build begins with. If the build does not begin with a template, it means the cloud's
-	// default engine. With another service, setting Engine returns [errors.ErrUnsupported].
+	// that the build begins with, or the cloud's default engine if the build does not begin with a
+	// template. With another service, setting Engine returns [errors.ErrUnsupported].
 	Engine api.Engine
 	// NoCache runs all steps even if their results are cached.
 	NoCache bool
@@ -45,8 +45,8 @@ type BuildParams struct {
 	// Ignore lists patterns of files not to copy, in the syntax of .dockerignore. They apply after the
 	// patterns of the ignore file.
 	Ignore []string
-	// Log receives the uploads and then the log of the build as it arrives, without the control
-	// sequences of terminals. It is called by one goroutine at a time. Log may be nil.
+	// Log receives entries about the uploads and then the log of the build as it arrives, without the
+	// control sequences of terminals. It is called by one goroutine at a time. Log may be nil.
 	Log func(api.BuildLogEntry)
 }
 

@@ -18,7 +18,7 @@ const baseImage = "e2bdev/base"
 // Definition describes the content of a template. The zero value is [FromBase]. A Definition is
 // immutable: its methods return a new Definition.
 type Definition struct {
-	image, template string // at most one is set; none means baseImage
+	image, template string // at most one of the two is set; if both are empty, the image is baseImage
 	registry        *api.ImageRegistry
 	platforms       []platform // the platforms that the images must support
 	stages          []stage    // sources of copies, each before the stages that need it
@@ -40,7 +40,7 @@ type step struct {
 	copyLine *copyLine // the line of the Dockerfile that this step comes from; nil: it comes from no Dockerfile
 }
 
-// stage is a stage that steps copy from.
+// stage is a source that steps of a build copy from. It is built before these steps.
 type stage struct {
 	name, image string
 	steps       []step
@@ -62,7 +62,7 @@ func FromTemplate(name string) Definition {
 
 // ImageParams sets how to fetch an image. The zero value needs no login.
 type ImageParams struct {
-	// Registry is the login for the image's registry; nil means none.
+	// Registry is the login for the image's registry; nil means no login.
 	Registry *api.ImageRegistry
 }
 
@@ -231,10 +231,10 @@ func (d Definition) Rename(from, to string, p *RenameParams) Definition {
 	return d.run(q.User, "mv", shell.Quote(from), shell.Quote(to), flag(q.Force, "-f"))
 }
 
-// MakeDirParams sets how to create a directory. The zero value uses the usual mode and the
-// current user.
+// MakeDirParams sets how to create a directory. The zero value uses the default mode of mkdir and
+// the current user.
 type MakeDirParams struct {
-	// Mode is the mode of the directory; 0 means the usual one.
+	// Mode is the mode of the directory; 0 means the default mode of mkdir.
 	Mode fs.FileMode
 	// User is the user who creates the directory; empty means the current user.
 	User string

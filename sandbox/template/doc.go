@@ -23,7 +23,7 @@
 // cloud's default sandboxes. Other images come from their registries.
 //
 // [FromDockerfile] supports several stages, and COPY --from of a stage or an image. E2B's services
-// have no stages. If a stage begins with another stage, Build sends the steps of both stages, which
-// any service supports. Only a local cloud supports COPY --from. With another service the error is
+// have no stages. If a stage begins with another stage, Build sends the steps of both stages; any
+// service supports this. Only a local cloud supports COPY --from. With another service the error is
 // [errors.ErrUnsupported], and nothing is sent.
 package template

@@ -30,10 +30,11 @@ type DockerfileParams struct {
 
 // FromDockerfile reads a Dockerfile: FROM, RUN, COPY and ADD of files, WORKDIR, USER, ENV, ARG, CMD
 // and ENTRYPOINT, with here-documents, and with several stages. ARG works like ENV: sandboxes also
-// have the variable. The command of CMD and ENTRYPOINT is started in each sandbox. The sandbox is
-// ready 20 seconds later, or when the command of [Definition.Ready] succeeds, if one is set.
-// Without USER and WORKDIR, steps run as root in "/", and sandboxes have the user "user" and the
-// directory /home/user. ADD unpacks an archive with the tar of the image.
+// have the variable. The command of CMD and ENTRYPOINT is started in each sandbox. If
+// [Definition.Ready] sets a command, the sandbox is ready when that command succeeds. Otherwise it
+// is ready 20 seconds after the start. Without USER and WORKDIR, steps run as root in "/", and
+// sandboxes have the user "user" and the directory /home/user. ADD unpacks an archive with the tar
+// of the image.
 //
 // COPY and ADD find sources as Docker does: each match of a pattern is copied under the last
 // element of its path, and directories are merged. A pattern without a match copies nothing. A

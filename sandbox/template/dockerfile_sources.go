@@ -13,7 +13,7 @@ import (
 // copyLine is a COPY or ADD of a Dockerfile. Each of its sources becomes a separate step.
 type copyLine struct{ line int }
 
-// failed adds the line to an error.
+// failed adds the line of the Dockerfile to an error.
 func (l *copyLine) failed(err error) error {
 	return fmt.Errorf("the Dockerfile, line %d: %w", l.line, err)
 }
@@ -181,7 +181,8 @@ type match struct {
 	files map[string]file
 }
 
-// beforePattern returns the directory in an archive that services copy for a pattern.
+// beforePattern returns the part of a pattern before its first element with a special character.
+// For a pattern, services copy this directory of the archive.
 func beforePattern(pattern string) string {
 	for isPattern(pattern) {
 		pattern = path.Dir(pattern)

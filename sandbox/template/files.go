@@ -32,8 +32,9 @@ type source struct {
 	notes   map[string]bool // the files that are not copied, with reasons
 }
 
-// openSource opens a directory. patterns apply after the patterns of the directory's ignore file,
-// or of the file ignored instead. Therefore patterns take precedence.
+// openSource opens a directory. ignored names the ignore file to read instead of the directory's
+// own; it may be empty. patterns take precedence, because they apply after the patterns of the
+// ignore file.
 func openSource(dir, ignored string, patterns []string) (*source, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -109,7 +109,8 @@ func content(h parser.Heredoc) string {
 	return h.Content
 }
 
-// endMark returns the end mark of a here-document for a shell. The text does not contain it.
+// endMark returns a word that marks the end of the here-document called name for a shell. The word
+// does not occur in text.
 func endMark(name, text string) string {
 	mark := "E2B_HEREDOC_" + strings.Map(func(r rune) rune {
 		if isNameRune(r) {

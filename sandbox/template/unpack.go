@@ -19,8 +19,8 @@ import (
 // unpackDir is the directory in which ADD stores an archive before unpacking it.
 const unpackDir = "/tmp/.e2bctl-add"
 
-// unpacked returns the steps of an ADD. For an archive, the steps copy the archive and unpack it,
-// which any service supports. For other files, it returns the step itself.
+// unpacked returns the steps of an ADD. For an archive, the steps copy the archive and unpack it.
+// Any service supports these steps. For other files, unpacked returns the step itself.
 func (s *source) unpacked(add step, files []file) ([]step, error) {
 	var archive, flags string
 	for _, f := range files {
