@@ -247,14 +247,12 @@ func TestWhatEndsAWatch(t *testing.T) {
 func TestWatchThatCannotBegin(t *testing.T) { //nolint:paralleltest // it counts the open files of this process
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it would close what was forgotten
 	d := serve(t)
-	root, err := os.MkdirTemp("/dev/shm", "watched-") // in memory, because there are so many directories
-	must.Do(t, err)
-	defer func() { must.Do(t, os.RemoveAll(root)) }()
+	root := t.TempDir()
 	for n := range maxWatchedDirs + 1 {
 		must.Do(t, os.Mkdir(root+"/"+strconv.Itoa(n), 0o700))
 	}
 	before := descriptors(t)["anon_inode:inotify"]
-	_, err = d.server.newWatch(root, &filesystem.WatchDirRequest{Path: root, Recursive: true})
+	_, err := d.server.newWatch(root, &filesystem.WatchDirRequest{Path: root, Recursive: true})
 	if connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Errorf("got error %v, want resource_exhausted", err)
 	}

@@ -43,7 +43,7 @@ func (p inPlace) dialler(*Sandbox) func(context.Context, uint16) (*net.TCPConn, 
 }
 
 func (p inPlace) limitsReport(why map[string]string) (memory, processes string) {
-	memory, processes = p.direct.memoryReport(why), "not enforced: "+why["pids"]
+	memory, processes = p.memoryReport(why), "not enforced: "+why["pids"]
 	if _, apart := p.room.restrictedID(0); apart {
 		processes = "RLIMIT_NPROC of the sandbox's id"
 	}
