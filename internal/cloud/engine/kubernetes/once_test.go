@@ -22,7 +22,6 @@ type scripted struct {
 	mu      sync.Mutex
 	answers []any // an object, or the status of a refusal; the last one is repeated
 	got     []string
-	bodies  []string
 }
 
 func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
