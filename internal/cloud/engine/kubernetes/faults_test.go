@@ -159,7 +159,7 @@ func TestServersShare(t *testing.T) {
 	c := kubetest.Start(t)
 	c.AddImage(t, kubetest.Program)
 	c.AddImage(t, kubetest.Python)
-	const pace = 500 * time.Millisecond
+	const pace = 2 * time.Second
 	server := func(t *testing.T) *Engine {
 		return open(t, c, func(o *Options) { o.Secret, o.pace = secret, pace })
 	}
@@ -212,7 +212,7 @@ func TestServersShare(t *testing.T) {
 		c.AwaitGone(t, child.path())
 	})
 	t.Run("its server is killed while it is ended", func(t *testing.T) {
-		dying := open(t, c, func(o *Options) { o.Secret, o.pace = secret, time.Hour })
+		dying := server(t)
 		s := start(t, dying, "ending").(lasting)
 		must.Do(t, s.Keep(t.Context(), recordFor(time.Hour)))
 		must.Do(t, dying.Close())

@@ -294,8 +294,7 @@ func (s *sandbox) rest() error {
 	_, _, turned := s.state()
 	o, changed := s.engine.watch.objects.get(s.name)
 	if o == nil {
-		_, err := s.engine.client.Resource(sandboxes).Namespace(s.engine.options.Namespace).Get(s.life, s.name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
+		if s.engine.isRemoved(s.life, s.name) {
 			return errRemoved
 		}
 	} else if o.DeletionTimestamp != nil {

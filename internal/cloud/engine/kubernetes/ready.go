@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
@@ -45,10 +46,19 @@ func (e *Engine) awaitPod(ctx context.Context, name string, old types.UID) (*cor
 			if err := e.refused(ctx, name); err != nil {
 				return nil, err
 			}
+			if e.watch.objects.look(name) == nil && e.isRemoved(ctx, name) {
+				return nil, errRemoved
+			}
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// isRemoved asks the API server whether an object is gone, as the watch may be behind.
+func (e *Engine) isRemoved(ctx context.Context, name string) bool {
+	_, err := e.object(ctx, name)
+	return apierrors.IsNotFound(err)
 }
 
 // running reports whether the container of the sandbox runs.

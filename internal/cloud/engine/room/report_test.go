@@ -39,6 +39,7 @@ func TestNoexec(t *testing.T) {
 		want  bool
 	}{{engine.Restricted, roots, true}, {engine.None, roots, true}, {engine.Full, roots, false}, {engine.Restricted, "/usr", false}} {
 		r := &Room{level: tt.level, roots: tt.roots, groups: &cgroup.Groups{}}
+		choose(t, r)
 		r.fillReport(nil, nil)
 		notes := strings.Join(r.report.Notes, "; ")
 		if strings.Contains(notes, dir+" is on a file system that is mounted noexec; have TMPDIR name") != tt.want {

@@ -69,9 +69,18 @@ func TestReservedData(t *testing.T) {
 		room:   &Room{groups: new(cgroup.Groups), level: r.level, ids: r.ids, options: Options{ReservedBytes: reserved}},
 		limits: s.limits,
 	}
+	choose(t, without.room)
 	limits, err := without.rlimits()
 	must.Do(t, err)
 	if !slices.Contains(limits, wire.Rlimit{unix.RLIMIT_DATA, memory + reserved}) {
 		t.Errorf("got %v, want data of %d bytes", limits, memory+reserved)
 	}
+}
+
+// choose sets the runner of a room that was not started.
+func choose(t *testing.T, r *Room) {
+	t.Helper()
+	var err error
+	r.runner, err = r.chooseRunner()
+	must.Do(t, err)
 }
