@@ -4,6 +4,7 @@ package room
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -50,7 +51,7 @@ func (m mute) giveUp(t *testing.T, start func(context.Context) error) {
 	})
 	cancel()
 	must.Is(t, patience.Receive(t, "the start to fail", started), context.Canceled)
-	if err := unix.Kill(pid, unix.SIGKILL); err != unix.ESRCH {
+	if err := unix.Kill(pid, unix.SIGKILL); !errors.Is(err, unix.ESRCH) {
 		t.Errorf("the program still ran: killing it had the error %v", err)
 	}
 }

@@ -232,7 +232,7 @@ func TestZygoteThatCannotStart(t *testing.T) {
 			asked, files, err := room.Expect(wire.KindSpawn, 1)
 			must.Do(t, err)
 			defer files.Close()
-			if tt.want == context.Canceled {
+			if errors.Is(tt.want, context.Canceled) {
 				cancel()
 			}
 			must.Is(t, patience.Receive(t, "the start to fail", ended), tt.want)
