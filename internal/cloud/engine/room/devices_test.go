@@ -3,6 +3,7 @@
 package room
 
 import (
+	"errors"
 	"os"
 	"testing"
 
@@ -45,4 +46,20 @@ func TestDevices(t *testing.T) {
 	if got := sh(t, two, lock+" </dev/null"); got.Output != "locked\n" {
 		t.Errorf("a lock of another sandbox is seen: %+v", got)
 	}
+}
+
+// TestDevicesRefused checks that a process that may not mount anything learns of it.
+func TestDevicesRefused(t *testing.T) {
+	t.Parallel()
+	onOwnThread(func() {
+		header, none := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
+		if err := unix.Capset(&header, &none[0]); err != nil {
+			t.Error(err)
+			return
+		}
+		made, err := makeDevices()
+		if made != nil || !errors.Is(err, unix.EPERM) {
+			t.Errorf("got %v and error %v, want %v", made, err, unix.EPERM)
+		}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -44,6 +45,19 @@ func newKeeper(t *testing.T) (*Keeper, saidWriter) {
 	k, err := StartKeeper(t.Context(), KeeperOptions{Dir: instanceDir(t), Logger: slog.New(slog.NewTextHandler(said, nil))})
 	must.Do(t, err)
 	return k, said
+}
+
+// TestKeeperWithoutALock checks that no keeper starts without the lock of its instance, which
+// would look like a stale one to other servers.
+func TestKeeperWithoutALock(t *testing.T) {
+	t.Parallel()
+	dir := instanceDir(t)
+	mkdir(t, filepath.Join(dir, "lock")) // in the place of the lock file
+	_, err := StartKeeper(t.Context(), KeeperOptions{Dir: dir})
+	must.Is(t, err, fs.ErrExist)
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("there are %v, error %v, want only the directory of the test", entries, err)
+	}
 }
 
 // TestKeeperKilled checks that another process replaces a killed one, and cleans up when the

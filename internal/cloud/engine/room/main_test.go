@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -243,6 +244,17 @@ func instanceDir(t testing.TB) string {
 	dir := filepath.Join(t.TempDir(), "instance")
 	must.Do(t, os.Mkdir(dir, 0o700))
 	return dir
+}
+
+// onOwnThread calls f on a thread that ends with it, so that f may change the thread.
+func onOwnThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked
+		f()
+	}()
+	<-done
 }
 
 type logWriter struct{ t testing.TB }

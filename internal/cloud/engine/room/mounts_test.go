@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
@@ -185,6 +186,21 @@ func TestMountsSaved(t *testing.T) {
 	_, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "d", Files: saveTo(t, without), Mounts: mounts})
 	if err == nil || !strings.Contains(err.Error(), "/home/user/shown is a link") {
 		t.Errorf("got error %v, want the link to be named", err)
+	}
+}
+
+// TestMountsThatCannotBeOpened checks that a sandbox never starts without a directory that it was
+// to have, whether the server or the sandbox makes the mount.
+func TestMountsThatCannotBeOpened(t *testing.T) {
+	t.Parallel()
+	for _, ranged := range []bool{true, false} {
+		s := &Sandbox{room: &Room{ids: roomIDs{ranged: ranged}}, options: engine.SandboxOptions{Mounts: []engine.Mount{{Dir: filepath.Join(t.TempDir(), "gone"), Path: "/shown"}}}}
+		var files wire.Files
+		volumes, err := s.mountHost(nil, &files)
+		must.Is(t, err, os.ErrNotExist)
+		if len(volumes) != 0 || files.Len() != 0 {
+			t.Errorf("ranged %v: got the volumes %v and %d files, want none", ranged, volumes, files.Len())
+		}
 	}
 }
 

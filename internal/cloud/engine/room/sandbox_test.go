@@ -156,6 +156,22 @@ func TestCheckTree(t *testing.T) {
 	}
 }
 
+func TestWithin(t *testing.T) {
+	t.Parallel()
+	trees := []string{"/usr/lib", "/opt/a"}
+	for path, want := range map[string]bool{
+		"/usr/lib": true, "/usr/lib/python3": true, "/opt/a/b/c": true,
+		"/usr/lib64": false, "/usr": false, "/opt/ab": false, "/": false, "": false,
+	} {
+		if got := within(path, trees); got != want {
+			t.Errorf("%q within %q: got %v, want %v", path, trees, got, want)
+		}
+	}
+	if within("/usr", nil) {
+		t.Error("/usr is within no trees")
+	}
+}
+
 func TestTwoSandboxes(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)

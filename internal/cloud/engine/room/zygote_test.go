@@ -3,8 +3,13 @@
 package room
 
 import (
+	"context"
 	"errors"
+	"log/slog"
+	"math"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +18,8 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -181,6 +188,100 @@ func TestZygoteThatTakesNothing(t *testing.T) {
 	}
 	if err := z.fork(false, order, nil); !errors.Is(err, errNoZygote) {
 		t.Errorf("after that: %v", err)
+	}
+}
+
+// TestOrderAheadOfItsUse checks that an order for a kernel that is not needed yet is given up
+// sooner than others, and says nothing about the zygote.
+func TestOrderAheadOfItsUse(t *testing.T) {
+	t.Parallel()
+	conn, _ := wirePair(t)
+	var z zygote
+	z.set(conn)
+	order := wire.KernelOrder{Filter: strings.Repeat("0", 16<<10)}
+	patience.Until(t, "an order is given up before others would be", func() bool {
+		began := time.Now()
+		err := z.fork(true, order, nil)
+		return errors.Is(err, os.ErrDeadlineExceeded) && time.Since(began) < orderPatience
+	})
+	if z.late || !z.isWarm() {
+		t.Errorf("the zygote is late: %v, warm: %v", z.late, z.isWarm())
+	}
+}
+
+// TestZygoteThatCannotStart checks that nothing is left of a zygote whose start failed: the room
+// ends its process, and its connection is closed.
+func TestZygoteThatCannotStart(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		ids  roomIDs
+		want error
+	}{
+		"the room has ended": {ids: roomIDs{ranged: true}, want: os.ErrNotExist},
+		"the server ends":    {want: context.Canceled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			control, room := wirePair(t)
+			r := &Room{control: control, ids: tt.ids, options: Options{Zygote: &guest.Config{}, Logger: slog.New(slog.DiscardHandler)}}
+			r.room = &spawn.Process{Cmd: &exec.Cmd{Process: &os.Process{Pid: math.MaxInt32}}} // no process has this id
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() { ended <- r.liveZygote(ctx) }()
+			asked, files, err := room.Expect(wire.KindSpawn, 1)
+			must.Do(t, err)
+			defer files.Close()
+			if errors.Is(tt.want, context.Canceled) {
+				cancel()
+			}
+			must.Is(t, patience.Receive(t, "the start to fail", ended), tt.want)
+			if m, _, err := room.Expect(wire.KindKill, 0); err != nil || m.ID != asked.ID {
+				t.Errorf("got %+v and error %v, want the end of process %d", m, err, asked.ID)
+			}
+			socket, err := files.Take(wire.FileControl)
+			must.Do(t, err)
+			defer socket.Close()
+			if n, _, err := unix.Recvfrom(int(socket.Fd()), make([]byte, 1), unix.MSG_DONTWAIT); n != 0 || err != nil {
+				t.Errorf("read %d bytes with error %v, want that the connection is closed", n, err)
+			}
+		})
+	}
+}
+
+// TestKernelsThatAreNotOrdered checks that no kernel is ordered for a sandbox that has another
+// Python, or whose control groups the kernel could not join.
+func TestKernelsThatAreNotOrdered(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		image  *engine.Image
+		group  *cgroup.Group
+		want   error
+		wanted int
+	}{
+		"image":      {image: &engine.Image{}, want: errNoZygote},
+		"group gone": {group: &cgroup.Group{Dirs: []cgroup.Hierarchy{{Dir: filepath.Join(t.TempDir(), "gone"), Version: 2}}}, want: os.ErrNotExist, wanted: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn, peer := wirePair(t)
+			r := &Room{level: engine.None, runner: inPlace{}, groups: &cgroup.Groups{}}
+			r.zygote.wanted = make(chan struct{}, 1)
+			r.zygote.set(conn)
+			first, err := os.Open(os.DevNull)
+			must.Do(t, err)
+			defer first.Close()
+			s := &Sandbox{room: r, group: tt.group, pidfd: first, options: engine.SandboxOptions{Image: tt.image}, limits: engine.Limits{MaxProcesses: minProcesses}}
+			_, err = s.orderKernel(false)
+			must.Is(t, err, tt.want)
+			if len(r.zygote.wanted) != tt.wanted {
+				t.Errorf("a zygote is wanted %d times, want %d", len(r.zygote.wanted), tt.wanted)
+			}
+			conn.Close()
+			if m, _, err := peer.Expect("", 0); !errors.Is(err, wire.ErrPeerEnded) {
+				t.Errorf("the zygote received %+v with error %v, want nothing", m, err)
+			}
+		})
 	}
 }
 
