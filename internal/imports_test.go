@@ -70,6 +70,7 @@ var imports = map[string]string{
 
 	"examples/build":                    "sandbox sandbox/local",
 	"examples/ci":                       "",
+	"examples/cluster":                  "sandbox sandbox/local",
 	"examples/codeagent":                "examples/codeagent/loop sandbox sandbox/agent sandbox/local state",
 	"examples/codeagent/loop":           "sandbox sandbox/agent state",
 	"examples/codeagent/loop/modeltest": "examples/codeagent/loop sandbox",

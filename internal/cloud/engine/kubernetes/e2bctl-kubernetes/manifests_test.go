@@ -123,6 +123,18 @@ func namesAPIServer(t *testing.T, o *unstructured.Unstructured) {
 	must.Do(t, unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers"))
 }
 
+// buildExample builds examples/cluster, and returns the path of the program.
+func buildExample(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "cluster")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/e2bctl/e2bctl/examples/cluster")
+	build.Env = append(build.Environ(), "CGO_ENABLED=0")
+	if text, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the example: %v\n%s", err, text)
+	}
+	return program
+}
+
 // TestManifests puts a server into a cluster as a user does, and works with its sandboxes.
 func TestManifests(t *testing.T) {
 	kubetest.Need(t)
@@ -149,20 +161,25 @@ func TestManifests(t *testing.T) {
 	}
 	u.env = append(u.env, "E2B_API_KEY="+strings.TrimSpace(key))
 	address := addressOf(t, c, "")
-	say := func(want string, args ...string) string {
+	run := func(want string, command ...string) string {
 		t.Helper()
 		url := "http://" + address
 		var out, text bytes.Buffer
-		cmd := c.InNetwork(patience.Context(t), append([]string{"e2bctl"}, args...)...)
+		cmd := c.InNetwork(patience.Context(t), command...)
 		cmd.Env, cmd.Stdout, cmd.Stderr, cmd.Dir = append(u.env, "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url), &out, &text, t.TempDir()
 		if err := cmd.Run(); err != nil || !strings.Contains(out.String(), want) {
-			t.Fatalf("%q: %v, %q, want %q; %s", args, err, out.String(), want, text.String())
+			t.Fatalf("%q: %v, %q, want %q; %s", command, err, out.String(), want, text.String())
 		}
 		return strings.TrimSpace(out.String())
+	}
+	say := func(want string, args ...string) string {
+		t.Helper()
+		return run(want, append([]string{"e2bctl"}, args...)...)
 	}
 	say("tools", "template", "ls")
 	id := say("", "create", "--timeout", "10m", "--template", "tools")
 	say("42", "code", "run", "--sandbox", id, "-c", "6 * 7")
+	t.Log(run("the squares 4, 9, 36 have the sum 49\nended the sandbox\n", buildExample(t)))
 	say("", "exec", id, "--", "sh", "-c", "echo before > /home/user/file; echo before > /tmp/file; test ! -e /var/run/secrets/kubernetes.io")
 
 	// Another pod of the server, with the same seed, serves the same sandbox.

@@ -160,7 +160,14 @@ type bridge struct {
 	killed atomic.Int64 // the number of killed processes in the server's last answer
 
 	mu      sync.Mutex
-	servers []*tunnel.Guest // those that are connected, the newest last; used if many is set
+	servers []attended // those that are connected, the newest last; used if many is set
+}
+
+// attended is one of several servers that are connected. Each has a log of its own, so that a server
+// that reads nothing does not keep lines from the others.
+type attended struct {
+	server *tunnel.Guest
+	log    *Log
 }
 
 func newBridge(join func() (*tunnel.Guest, error), lost func(*tunnel.Guest) bool) *bridge {
@@ -213,16 +220,51 @@ func (b *bridge) arrivalsFrom(ctx context.Context, g *Guest, server *tunnel.Gues
 // attend serves one of several servers until it is gone. Messages of envd then go to the newest of the
 // others.
 func (b *bridge) attend(ctx context.Context, g *Guest, server *tunnel.Guest) {
-	b.mu.Lock()
-	b.servers = append(b.servers, server)
-	b.mu.Unlock()
 	_ = b.arrivalsFrom(ctx, g, server)
+	select { // from then on, the server is among those that are connected
+	case <-b.ready:
+	case <-ctx.Done():
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.servers = slices.DeleteFunc(b.servers, func(other *tunnel.Guest) bool { return other == server })
+	b.servers = slices.DeleteFunc(b.servers, func(a attended) bool {
+		if a.server == server {
+			close(a.log.lines)
+		}
+		return a.server == server
+	})
 	if n := len(b.servers); n > 0 {
-		b.server.CompareAndSwap(server, b.servers[n-1])
+		b.server.CompareAndSwap(server, b.servers[n-1].server)
 	}
+}
+
+// welcome informs a server that the sandbox can be used. It sends lines of the log only afterwards,
+// because the server expects nothing else before.
+func (b *bridge) welcome(server *tunnel.Guest) error {
+	if err := server.Ready(); err != nil || !b.many {
+		return b.tell(server, err)
+	}
+	log := newLog()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.servers = append(b.servers, attended{server, log})
+	go log.send(server.Log)
+	return nil
+}
+
+// log sends a line of envd's log to each server that is connected.
+func (b *bridge) log(line json.RawMessage) error {
+	if !b.many {
+		server := b.server.Load()
+		return b.tell(server, server.Log(line))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, a := range b.servers {
+		_, _ = a.log.Write(line) // never fails
+	}
+	return nil
 }
 
 // rejoin waits for the next server. It then gives the sandbox the identity that this server expects,
@@ -247,7 +289,7 @@ func (b *bridge) rejoin(ctx context.Context, g *Guest) error {
 	if err != nil {
 		return fmt.Errorf("go on with another server: %w", err)
 	}
-	return b.tell(server, server.Ready())
+	return b.welcome(server)
 }
 
 // tell returns err, the error of a message to a server. It returns nil if another server may follow;
@@ -286,20 +328,20 @@ func (b *bridge) arrive(ctx context.Context, g *Guest, conn *tunnel.Arrival) {
 	link.Join(conn, ours)
 }
 
-// requests relays envd's messages until the server is gone.
+// requests relays envd's messages until the server is gone. Lines of the log go to each server that is
+// connected, other messages to the newest.
 func (b *bridge) requests(ctx context.Context) error {
 	for {
 		m, _, err := b.envd.Receive(0)
 		if err != nil {
 			return err
 		}
-		server := b.server.Load()
 		switch m.Kind {
 		case wire.KindReady:
-			err = b.tell(server, server.Ready())
+			err = b.welcome(b.server.Load())
 			close(b.ready) // envd sends it once
 		case wire.KindLog:
-			err = b.tell(server, server.Log(m.Spec))
+			err = b.log(m.Spec)
 		case wire.KindEgress:
 			go b.leave(ctx, m)
 		default: // a container has no zygote

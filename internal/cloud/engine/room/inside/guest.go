@@ -210,7 +210,9 @@ func (g *Guest) Ready() error {
 	if err := g.control.Send(wire.Message{Kind: wire.KindReady}); err != nil {
 		return fmt.Errorf("room: tell the server: %w", err)
 	}
-	go g.Log.send(g.control) // only now: before, the server expects nothing else
+	go g.Log.send(func(line json.RawMessage) error { // only now: before, the server expects nothing else
+		return g.control.Send(wire.Message{Kind: wire.KindLog, Spec: line})
+	})
 	return nil
 }
 

@@ -4,10 +4,9 @@ package inside
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"sync/atomic"
-
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 const (
@@ -42,16 +41,15 @@ func (l *Log) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// send sends written lines until the server is gone.
-func (l *Log) send(c *wire.Conn) {
+// send passes written lines to the given function until that fails, or until the lines end.
+func (l *Log) send(to func(line json.RawMessage) error) {
 	for line := range l.lines {
 		if n := l.dropped.Swap(0); n > 0 {
-			line := fmt.Appendf(nil, `{"level":"WARN","msg":"%d lines of this log were dropped: they were too long, or too many at once"}`, n)
-			if c.Send(wire.Message{Kind: wire.KindLog, Spec: line}) != nil {
+			if to(fmt.Appendf(nil, `{"level":"WARN","msg":"%d lines of this log were dropped: they were too long, or too many at once"}`, n)) != nil {
 				return
 			}
 		}
-		if c.Send(wire.Message{Kind: wire.KindLog, Spec: line}) != nil {
+		if to(line) != nil {
 			return
 		}
 	}
