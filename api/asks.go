@@ -29,12 +29,12 @@ type QuestionsParams struct {
 
 // Questions returns the open questions about a sandbox whose network has [Egress].Ask, oldest
 // first. If no question is open, Questions waits for one for about 20 seconds, and returns an empty
-// list if none came. The sandbox may be paused. It returns [ErrNotFound] if there is no such
-// sandbox.
+// list if none came. The sandbox may be paused. If there is no such sandbox, the error is
+// [ErrNotFound].
 //
-// If nobody answers a question within 30 seconds, the service answers it with no. It also does so
-// if for 5 seconds no program answers the question or calls Questions. A program therefore keeps
-// calling Questions while it decides about earlier questions.
+// If nobody answers a question within 30 seconds, the service answers it with no. The service also
+// answers no if for 5 seconds no program answers the question or calls Questions. A program
+// therefore keeps calling Questions while it decides about earlier questions.
 func (s *SandboxService) Questions(ctx context.Context, id string, p *QuestionsParams) ([]Question, error) {
 	if p == nil {
 		p = &QuestionsParams{}
@@ -86,8 +86,8 @@ func (s *SandboxService) CheckAsk(ctx context.Context) error {
 	return s.client.checkFeature(ctx, "ask", "Egress.Ask: only the local cloud asks before a host is reached")
 }
 
-// checkFeature returns an error unless the service has a feature that only the local cloud has.
-// Other services would ignore a request for the feature.
+// checkFeature returns an error unless the service reports the feature called name. Only the local
+// cloud has such features. Other services would ignore a request for the feature.
 func (c *Client) checkFeature(ctx context.Context, name, refusal string) error {
 	features, err := c.features(ctx)
 	if err != nil {

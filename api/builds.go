@@ -277,7 +277,7 @@ type BuildLogEntry struct {
 	Time    time.Time     `json:"timestamp"`
 	Level   BuildLogLevel `json:"level"`
 	Message string        `json:"message"`
-	// Step identifies the step in the same way as [BuildFailure].Step; often empty.
+	// Step identifies the step. It has the form of [BuildFailure].Step, and is often empty.
 	Step string `json:"step"`
 }
 
@@ -388,8 +388,8 @@ func setLevel(query url.Values, level BuildLogLevel) {
 	}
 }
 
-// buildPath returns the path of a route of a build. The path is that of the first generation of the
-// API: it has no version prefix.
+// buildPath returns the path of a build's route in the first generation of the API. Such a path has
+// no version prefix.
 func buildPath(templateID, buildID, route string) (string, error) {
 	path, err := objectPath("/templates/", "template", templateID, "/builds/")
 	if err != nil {

@@ -34,8 +34,9 @@ const (
 	// Package httpwait bounds the rest of the answer, and the caller's context
 	// bounds the whole call.
 	headTimeout = 75 * time.Second
-	// savingTimeout replaces headTimeout for calls that save a sandbox's files, unless the
-	// caller's context has a deadline. A sandbox may have hundreds of thousands of files.
+	// savingTimeout replaces headTimeout for calls that save a sandbox's files. If the caller's
+	// context has a deadline, that deadline applies instead. A sandbox may have hundreds of thousands
+	// of files.
 	savingTimeout = 15 * time.Minute
 )
 
@@ -70,14 +71,14 @@ type Client struct {
 	headers                   func(ctx context.Context, h http.Header)
 	volumeURL                 string // the address for files in volumes; "" means that it is derived from the domain
 
-	// legacy means that the service has only the first generation of the API's routes. It is set when
-	// a call to a newer route shows that.
+	// legacy means that the service has only the first generation of the API's routes. It is set after
+	// a newer route was found to be missing.
 	legacy atomic.Bool
 }
 
-// NewClient returns a new client. It reads no environment variables unless [FromEnv] is among
-// the options. It returns [ErrNoAPIKey] when there is no key. It checks the settings before it
-// makes any request.
+// NewClient returns a new client. It reads environment variables only if [FromEnv] is among the
+// options. It returns [ErrNoAPIKey] when there is no key. It checks the settings before it makes
+// any request.
 func NewClient(opts ...Option) (*Client, error) {
 	s := settings{retries: 3, logger: slog.New(slog.DiscardHandler)}
 	for i, o := range opts {
@@ -174,7 +175,7 @@ func newTransport() *http.Transport {
 	return t
 }
 
-// version returns the version of this module that the build recorded.
+// version returns the version of this module from the build information of the program.
 var version = sync.OnceValue(func() string {
 	const module = "github.com/e2bctl/e2bctl"
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -193,14 +194,14 @@ func (c *Client) Domain() string { return c.domain }
 // BaseURL returns the address of the API.
 func (c *Client) BaseURL() string { return c.baseURL.String() }
 
-// SandboxURL returns the address for all sandboxes that an option or the environment has set,
-// or "" if none was set.
+// SandboxURL returns the one address for all sandboxes. It returns "" if neither an option nor the
+// environment has set the address.
 func (c *Client) SandboxURL() string { return c.sandboxURL }
 
 // Sources returns the source of each setting.
 func (c *Client) Sources() Sources { return c.sources }
 
-// UserAgent returns the User-Agent that requests carry.
+// UserAgent returns the User-Agent header of the client's requests.
 func (c *Client) UserAgent() string { return c.agent }
 
 // Transport returns the transport that sends the requests. Close closes its connections, unless
@@ -229,7 +230,7 @@ type call struct {
 	once bool
 	// saves means that the service saves the sandbox's files before it answers.
 	saves bool
-	// uniqueLabel is sent in a header; empty means none.
+	// uniqueLabel is the value of a header. If it is empty, the header is not sent.
 	uniqueLabel string
 }
 

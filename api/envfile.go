@@ -17,10 +17,10 @@ import (
 
 const maxEnvFile = 1 << 20
 
-// readEnvFile reads variables from the file without changing the environment. The file may belong
-// to another program, so lines that cannot be parsed are ignored. Such a line is an error only if
-// it sets one of the names. The errors do not contain the parser's messages: these quote the file,
-// which may contain secrets.
+// readEnvFile reads variables from the settings file without changing the environment. The file may
+// belong to another program, so lines that cannot be parsed are ignored. Such a line is an error
+// only if it sets one of the variables in names. The errors do not contain the parser's messages,
+// because these quote the file, which may contain secrets.
 func (s *settings) readEnvFile(names []string) (map[string]string, error) {
 	name := s.envFileName()
 	if name == "" {

@@ -23,9 +23,9 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrUnauthorized means that the key is missing, malformed or unknown (401).
 	ErrUnauthorized = errors.New("unauthorized")
-	// ErrForbidden means that the key may not do this (403).
+	// ErrForbidden means that the key is not allowed to make this call (403).
 	ErrForbidden = errors.New("forbidden")
-	// ErrConflict means that the object's state does not allow this now (409).
+	// ErrConflict means that the object's present state does not allow the call (409).
 	ErrConflict = errors.New("conflict")
 	// ErrRateLimited means too many requests or too many sandboxes (429).
 	ErrRateLimited = errors.New("rate limited")
@@ -145,14 +145,14 @@ func ResponseError(method, path string, status int, header http.Header, body []b
 // message often ends with advice for the user.
 const maxMessage = 2 << 10
 
-// answerBody is the body of an error answer. Code is a number, the status, in an answer of the
-// service. In an answer of an RPC of envd it is a name.
+// answerBody is the body of an error answer. In an answer of the service, Code is the status as a
+// number. In an answer to an RPC of envd, Code is a name.
 type answerBody struct {
 	Code      json.RawMessage `json:"code"`
 	Message   string          `json:"message"`
 	ErrorCode string          `json:"error_code"`
-	// Reason and EndedAt count only in answers of our own services: others may give these fields
-	// another meaning.
+	// Reason and EndedAt are used only in answers of our own services. In the answers of other
+	// services these fields may have another meaning.
 	Reason  any `json:"reason"`
 	EndedAt any `json:"endedAt"`
 }
@@ -195,7 +195,7 @@ func (e *Error) Unwrap() error { return e.cause }
 // path is missing.
 func (e *Error) RouteMissing() bool { return e.routeMissing }
 
-// Is reports whether target is a class of this package that e belongs to.
+// Is reports whether e belongs to target, a class of errors of this package such as [ErrNotFound].
 func (e *Error) Is(target error) bool {
 	switch target {
 	case ErrNotFound:

@@ -51,11 +51,11 @@ type forkError struct {
 	ErrorCode string `json:"error_code"`
 }
 
-// Fork makes copies of a running sandbox, all with its state at the same moment. The sandbox
-// continues to run. The result has an entry for each copy that the service tried to make. A
-// returned error applies to all copies: [ErrConflict] when the sandbox is paused or changes its
-// state, [ErrInvalidArgument] when Count exceeds the limit of running sandboxes, [ErrUnavailable]
-// when the service cannot fork the sandbox now.
+// Fork makes copies of a running sandbox. All copies have the state of the sandbox at one moment.
+// The sandbox continues to run. The result has an entry for each copy that the service tried to
+// make. A returned error applies to all copies: [ErrConflict] when the sandbox is paused or changes
+// its state, [ErrInvalidArgument] when Count exceeds the limit of running sandboxes,
+// [ErrUnavailable] when the service cannot fork the sandbox now.
 //
 // Like Create, Fork is retried only when provably nothing was sent, or when the service answers
 // 429. If the answer is lost, copies may exist until their lifetime ends.

@@ -64,8 +64,8 @@ func (s *KeyService) List(ctx context.Context) ([]APIKey, error) {
 	return keys, err
 }
 
-// Create creates a key. Only its result contains the secret value. It is retried only when
-// provably nothing was sent, or when the service answers 429.
+// Create creates a key. Only the result of Create contains the secret value. Create is retried only
+// when provably nothing was sent, or when the service answers 429.
 func (s *KeyService) Create(ctx context.Context, name string) (*APIKey, error) {
 	key := &APIKey{}
 	if _, err := s.client.do(ctx, call{method: http.MethodPost, path: keysPath, body: keyRequest{name}, once: true}, key); err != nil {

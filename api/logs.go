@@ -24,9 +24,9 @@ const (
 	LogError LogLevel = "error"
 )
 
-// LogEntry is one entry of a sandbox's log. The service and envd, its daemon inside the
-// sandbox, write the log. It does not contain the output of programs. Code in the sandbox can
-// make envd write any entry.
+// LogEntry is one entry of a sandbox's log. The service writes the log, together with envd, the
+// daemon inside the sandbox. The log does not contain the output of programs. Code in the sandbox
+// can make envd write any entry.
 type LogEntry struct {
 	Time    time.Time `json:"timestamp"`
 	Level   LogLevel  `json:"level"`
@@ -94,13 +94,13 @@ type logReader struct {
 	params  LogParams
 	tailed  bool
 	from    time.Time // the start of the next page, in whole milliseconds; zero: the beginning of the log
-	came    int       // the number of entries with exactly the time from that were returned already
-	after   time.Time // the time of the last entry returned; if it is not zero, it replaces came
+	came    int       // the number of entries of the millisecond at from that were returned already
+	after   time.Time // the time of the last returned entry; if it is not zero, came is computed from it
 	ended   bool      // no entries will follow: the sandbox has ended, or Follow is not set
 	asked   time.Time // the time at which the sandbox was last checked for its end
 }
 
-// next returns the next entries. It returns none at the end of the log.
+// next returns the next entries. At the end of the log it returns no entries.
 func (l *logReader) next(ctx context.Context) ([]LogEntry, error) {
 	if l.params.Tail != 0 && !l.tailed {
 		l.tailed = true

@@ -33,9 +33,9 @@ type MetricsParams struct {
 	From, Until time.Time
 }
 
-// Metrics returns the metrics of a sandbox, running or paused, oldest first. A service may have
-// none for a sandbox that has just started, and fewer for times long ago. It returns [ErrNotFound]
-// when there is no such sandbox.
+// Metrics returns the metrics of a sandbox, running or paused, oldest first. A service may have no
+// metrics of a sandbox that has just started, and fewer for times long ago. Metrics returns
+// [ErrNotFound] when there is no such sandbox.
 func (s *SandboxService) Metrics(ctx context.Context, id string, p *MetricsParams) ([]Usage, error) {
 	path, err := sandboxPath(id, "/metrics")
 	if err != nil {

@@ -136,9 +136,9 @@ func (p *CreateParams) network() *createNetwork {
 	return n
 }
 
-// SetNetwork replaces all network rules of a running sandbox: rules that p leaves out are
-// cleared. Open connections may stay open or be cut. It returns [ErrNotFound] when the sandbox
-// is not running.
+// SetNetwork replaces all network rules of a running sandbox: rules that p leaves out are cleared.
+// Open connections may stay open or be cut. The error is [ErrNotFound] when the sandbox is not
+// running.
 func (s *SandboxService) SetNetwork(ctx context.Context, id string, p *NetworkParams) error {
 	path, err := sandboxPath(id, "/network")
 	if err != nil {

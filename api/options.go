@@ -75,9 +75,9 @@ func WithVolumeURL(url string) Option {
 	return func(s *settings) error { return s.volumeURL.set(url) }
 }
 
-// WithTransport sets the transport that sends the requests, for instrumentation, proxies and
-// tests. The caller keeps it: Close does not close it. By default the client has its own
-// connection pool, which follows the standard proxy variables.
+// WithTransport sets the transport that sends the requests, for instrumentation, proxies and tests.
+// The caller owns the transport: [Client.Close] does not close it. By default the client has its
+// own connection pool, which follows the standard proxy variables.
 func WithTransport(t http.RoundTripper) Option {
 	return func(s *settings) error {
 		if t == nil {
@@ -112,7 +112,7 @@ func WithLogger(l *slog.Logger) Option {
 	}
 }
 
-// WithMaxRetries sets how often a call that may be repeated is retried. The
+// WithMaxRetries sets the maximum number of retries of a call, if the call may be repeated. The
 // default is 3; 0 disables retries.
 func WithMaxRetries(n int) Option {
 	return func(s *settings) error {

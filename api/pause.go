@@ -27,10 +27,10 @@ const (
 type PauseParams struct {
 	// Mode is the part of the state to keep; empty means the service's default, [PauseFull].
 	Mode PauseMode
-	// RequireHealthyGuest makes Pause return [ErrUnavailable] when envd, the daemon inside,
-	// does not answer. Without it such a sandbox is paused, and then only
-	// [ConnectParams].Reboot resumes it. A pause with [PauseFilesystem] always returns the
-	// error in this case.
+	// RequireHealthyGuest makes Pause return [ErrUnavailable] when envd, the daemon inside the
+	// sandbox, does not answer. If it is false, Pause pauses such a sandbox, and only
+	// [ConnectParams].Reboot resumes it. With [PauseFilesystem], Pause always returns the error when
+	// envd does not answer.
 	RequireHealthyGuest bool
 }
 
@@ -40,9 +40,9 @@ type pauseRequest struct {
 }
 
 // Pause pauses a running sandbox. Its lifetime stops running, and all connections into it end.
-// Connect resumes it. The error is [ErrConflict] when the sandbox is paused already or is
-// changing its state. It is [ErrUnavailable] when the service cannot pause it now; the sandbox
-// then continues to run.
+// Connect resumes the sandbox. The error is [ErrConflict] when the sandbox is paused already or is
+// changing its state. The error is [ErrUnavailable] when the service cannot pause the sandbox now;
+// the sandbox then continues to run.
 //
 // Like Create, Pause is retried only when provably nothing was sent, or when the service
 // answers 429.

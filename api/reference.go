@@ -12,8 +12,8 @@ import (
 // much shorter.
 const maxReference = 512
 
-// referencePath returns the path of a route of a template. A reference is an id or
-// a name, which may have a namespace before it and a tag behind it.
+// referencePath returns the path of a template's route. A reference is an id or a name. A name may
+// have a namespace before it and a tag behind it.
 func referencePath(collection, what, reference, route string) (string, error) {
 	if !isReference(reference) {
 		return "", fmt.Errorf("api: %q is not the id or name of a %s: %w", clip.Line(reference, 64), what, ErrInvalidArgument)
@@ -32,8 +32,8 @@ func isReference(reference string) bool {
 	return len(reference) <= maxReference && isName(bare) && (!spaced || isName(namespace)) && (!tagged || isName(tag))
 }
 
-// isName reports whether s has only letters, digits, '-', '_' and '.', and not only
-// dots.
+// isName reports whether s consists only of letters, digits, '-', '_' and '.'. It returns false for
+// a string of only dots.
 func isName(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.' {

@@ -14,14 +14,13 @@ import (
 const (
 	firstBackoff = 100 * time.Millisecond
 	maxBackoff   = 5 * time.Second
-	// maxRetryAfter is the longest wait that the service can ask for. If the service asks for a
-	// longer wait, the call returns an error at once, with the wait in it.
+	// maxRetryAfter is the longest wait that the client accepts from the service. If the service asks
+	// for a longer wait, the call returns an error at once. The error contains the wait.
 	maxRetryAfter = time.Minute
 )
 
-// backoff reports whether a failed attempt may be repeated, and after how long.
-// once means that the call must not be repeated when it may have reached the
-// service.
+// backoff reports whether a failed attempt may be repeated, and returns the wait before the next
+// attempt. once means that the call must not be repeated when it may have reached the service.
 func backoff(err error, attempt int, once bool) (time.Duration, bool) {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || e.advice == "" && !e.retryable() {

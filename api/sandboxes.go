@@ -31,8 +31,8 @@ type Sandbox struct {
 	Alias string `json:"alias"`
 	// EnvdVersion is the version of envd, the daemon inside the sandbox.
 	EnvdVersion string `json:"envdVersion"`
-	// AccessToken is envd's token; empty when the sandbox is not secured. Only envd requires it. No
-	// other port does, not even the port of the code interpreter (49999).
+	// AccessToken is envd's token; empty when the sandbox is not secured. Only the port of envd
+	// requires this token. Even the port of the code interpreter (49999) does not.
 	AccessToken Key `json:"envdAccessToken"`
 	// TrafficToken is the token for all ports except envd's; empty when these ports are public.
 	TrafficToken Key `json:"trafficAccessToken"`
@@ -105,9 +105,9 @@ type SandboxInfo struct {
 	// VolumeMounts are the volumes in the sandbox, with their paths.
 	VolumeMounts []VolumeMount `json:"volumeMounts"`
 	// Engine is the engine of a local cloud that runs the sandbox, such as "room". Mounts are the
-	// directories of the local cloud's machine that the sandbox can see. They do not include the
-	// Pyodide distribution, which is at /opt/pyodide in the sandbox where pip runs. Only Get
-	// sets both.
+	// directories of the local cloud's machine that the sandbox can see. A sandbox in which pip runs
+	// for the engine wasm has the Pyodide distribution at /opt/pyodide, but Mounts does not include
+	// it. Only Get sets Engine and Mounts.
 	Engine Engine  `json:"engine"`
 	Mounts []Mount `json:"mounts"`
 	// Domain is the domain of the sandbox. Only Get sets it.
@@ -154,8 +154,8 @@ type CreateParams struct {
 	// VolumeMounts are the volumes in the sandbox, with their paths.
 	VolumeMounts []VolumeMount
 	// Mounts are directories of the local cloud's machine to show in the sandbox. The error is
-	// [ErrForbidden] for a directory that the cloud was not started with permission for. With
-	// another service, any mount returns [errors.ErrUnsupported].
+	// [ErrForbidden] for a directory that was not permitted when the cloud was started. With another
+	// service, any mount returns [errors.ErrUnsupported].
 	Mounts []Mount
 	// MCP has the settings of MCP servers by their names. The service only records them. The
 	// caller must start the servers with the program mcp-gateway in the sandbox.
@@ -192,7 +192,7 @@ type autoResume struct {
 	Enabled bool `json:"enabled"`
 }
 
-// Create starts a sandbox. It is retried only when provably nothing was sent, or when the
+// Create starts a sandbox. The call is retried only when provably nothing was sent, or when the
 // service answers 429. If the answer is lost, a sandbox may exist until its lifetime ends.
 func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox, error) {
 	if p == nil {
@@ -364,8 +364,9 @@ func metadataFilter(metadata map[string]string) string {
 	return strings.Join(pairs, "&")
 }
 
-// generations calls the newest generation of a route. If the service does not have it, generations
-// calls the first generation, and remembers that for later calls.
+// generations calls the newest generation of a route. If the service does not have that generation,
+// generations calls the first generation instead. If that call succeeds, later calls call only the
+// first generation.
 func (c *Client) generations(do func(prefix string) (answer, error)) (answer, error) {
 	if c.legacy.Load() {
 		return do("")
@@ -401,13 +402,13 @@ func seconds(what string, d time.Duration) (int64, error) {
 	return whole, nil
 }
 
-// sandboxPath returns the path of a route of a sandbox.
+// sandboxPath returns the path of a sandbox's route, such as /sandboxes/ID/pause.
 func sandboxPath(id, route string) (string, error) {
 	return objectPath("/sandboxes/", "sandbox", id, route)
 }
 
-// objectPath returns the path of a route of an object. It refuses an id that would change the
-// path into another one. what names the object in errors.
+// objectPath returns the path of an object's route. It refuses an id that would change the path
+// into another one. what names the object in errors.
 func objectPath(collection, what, id, route string) (string, error) {
 	for i := range len(id) {
 		if c := id[i]; (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {

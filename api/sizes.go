@@ -2,8 +2,8 @@ package api
 
 import "encoding/json"
 
-// sizes contains the sizes of a sandbox in MiB, the unit of the API. Exported fields are in
-// bytes.
+// sizes contains the sizes of a sandbox in MiB, the unit of the API. The exported types of this
+// package have sizes in bytes.
 type sizes struct {
 	MemoryMB   int64 `json:"memoryMB"`
 	DiskSizeMB int64 `json:"diskSizeMB"`

@@ -40,16 +40,16 @@ const (
 	SnapshotFilesystem SnapshotMode = "filesystem"
 )
 
-// SnapshotParams sets how to make a snapshot. The zero value makes one without a name that
-// keeps as much state as the service can.
+// SnapshotParams sets how to make a snapshot. The zero value makes a snapshot without a name, with
+// as much of the sandbox's state as the service can save.
 type SnapshotParams struct {
 	// Name is the name of the snapshot, with or without a tag: "name", "name:tag",
 	// "team/name:tag". If the name exists, the snapshot becomes its newest version. A snapshot
 	// without a name can be found only by its ID.
 	Name string
-	// Mode is the part of the state to keep; empty means the service's default. A service that
-	// cannot keep memory returns [ErrInvalidArgument] for [SnapshotFull], and keeps only the
-	// files by default: [Snapshot].Memory reports that.
+	// Mode is the part of the state to keep; empty means the service's default. A service that cannot
+	// keep memory returns [ErrInvalidArgument] for [SnapshotFull]. By default it keeps only the files.
+	// [Snapshot].Memory reports whether the memory was kept.
 	Mode SnapshotMode
 }
 
@@ -62,8 +62,8 @@ type snapshotRequest struct {
 // [ErrNotFound] when there is no such sandbox or it is paused, [ErrConflict] while the sandbox
 // changes its state, and [ErrUnavailable] when the service cannot make the snapshot now.
 //
-// It is retried only when provably nothing was sent, or when the service answers 429. If the
-// answer is lost, a snapshot may exist: List finds it.
+// Create is retried only when provably nothing was sent, or when the service answers 429. If the
+// answer is lost, the snapshot may exist nevertheless: List then finds it.
 func (s *SnapshotService) Create(ctx context.Context, sandboxID string, p *SnapshotParams) (*Snapshot, error) {
 	path, err := sandboxPath(sandboxID, "/snapshots")
 	if err != nil {

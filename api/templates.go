@@ -206,8 +206,8 @@ type TemplateUpdateParams struct {
 	Public *bool `json:"public,omitempty"`
 }
 
-// Update changes a template and returns its names. A local cloud has one team, so there Public
-// has no effect.
+// Update changes a template and returns its names. In a local cloud, Public has no effect, because
+// there is only one team.
 func (s *TemplateService) Update(ctx context.Context, reference string, p *TemplateUpdateParams) (names []string, err error) {
 	path, err := referencePath("/templates/", "template", reference, "")
 	if err != nil {

@@ -40,7 +40,7 @@ type VolumeEntry struct {
 	// Mode has the permission bits and, in the same positions as on Unix, the setuid, setgid
 	// and sticky bits.
 	Mode uint32 `json:"mode"`
-	// UID and GID are the ids of the owner and its group, as sandboxes see them.
+	// UID and GID are the ids of the owning user and group, as sandboxes see them.
 	UID        uint32    `json:"uid"`
 	GID        uint32    `json:"gid"`
 	AccessedAt time.Time `json:"atime"`
@@ -51,8 +51,8 @@ type VolumeEntry struct {
 	Target string `json:"target"`
 }
 
-// VolumeContent makes the calls about the files of one volume. Paths are relative to its root,
-// with or without a leading slash. It is safe for concurrent use.
+// VolumeContent makes the calls about the files of one volume. Paths are relative to the volume's
+// root, with or without a leading slash. VolumeContent is safe for concurrent use.
 type VolumeContent struct {
 	client *Client
 	volume *Volume

@@ -15,8 +15,8 @@ var volumeName = lazyregexp.New(`^[A-Za-z0-9_-]{1,128}$`)
 type Volume struct {
 	ID   string `json:"volumeID"`
 	Name string `json:"name"`
-	// Token authorizes access to the files of the volume for some days. Get returns a new
-	// token. List returns none.
+	// Token authorizes access to the files of the volume for some days. Get returns a new token. List
+	// returns volumes without a token.
 	Token Key `json:"token"`
 	// Domain is the domain of the service that stores the files; often empty.
 	Domain string `json:"domain"`

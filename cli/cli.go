@@ -1,8 +1,9 @@
 // Package cli implements the command e2bctl. Each command has an options struct, a constructor and
-// a run function. They are in one file of the package under internal/cmd for the command's family.
-// root.go assembles the commands. Commands get their dependencies from a [cmdutil.Factory] and read
-// and write through [cmdutil.IOStreams]. Only exit.go maps errors to exit statuses, and nothing in
-// this package ends the process. Package manual describes the commands in pages.
+// a run function. These three are in one file. The files of a family of commands are in a package
+// under internal/cmd. root.go assembles the commands. Commands get their dependencies from a
+// [cmdutil.Factory] and read and write through [cmdutil.IOStreams]. Only exit.go maps errors to
+// exit statuses, and nothing in this package ends the process. The program in cli/manual writes a
+// page about each command.
 package cli
 
 import (
@@ -21,9 +22,9 @@ import (
 // runners kill the process some seconds after their first signal.
 const cleanupGrace = 5 * time.Second
 
-// hurriedGrace limits the clean-up after a second signal. It is not 0, because the program timeout
-// and some shells send the same signal twice in a row, once to the process and once to its process
-// group. Programs in a sandbox must be stopped in that case, too.
+// hurriedGrace limits the clean-up after a second signal. It is not 0, because timeout(1) and some
+// shells send the same signal twice in a row, once to the process and once to its process group.
+// Programs in a sandbox must be stopped in that case, too.
 const hurriedGrace = 2 * time.Second
 
 // Main runs e2bctl with the arguments, streams and signals of this process and
@@ -67,8 +68,8 @@ func Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, args []
 	return run(ctx, cmdutil.NewIOStreams(stdin, stdout, stderr), args)
 }
 
-// Commands returns e2bctl with all of its commands, for programs that describe them, such as the one that writes
-// the manual. [Run] runs them.
+// Commands returns e2bctl with all of its commands. It is for programs that describe the commands,
+// such as the program that writes the manual. [Run] runs the commands.
 func Commands() *cobra.Command {
 	ios := cmdutil.NewIOStreams(nil, io.Discard, io.Discard)
 	root := newCmdRoot(cmdutil.NewFactory(ios, describe), nil)
@@ -121,8 +122,8 @@ func run(ctx context.Context, ios *cmdutil.IOStreams, args []string) int {
 	return status
 }
 
-// isTraced reports whether a command gets a span. A command does if it works with sandboxes or the
-// service. Commands that run a local cloud get none, because their span would last as long as the
+// isTraced reports whether a command gets a span. Commands that work with sandboxes or the service
+// get a span. Commands that run a local cloud do not, because their span would last as long as the
 // cloud.
 func isTraced(cmd *cobra.Command) bool {
 	runs := cmd.Name() == "serve" || cmd.Parent() != nil && cmd.Parent().Name() == "local"

@@ -30,7 +30,7 @@ type liveArgument struct {
 	list     live
 	isMany   bool // every argument has the same choices
 	ofPath   bool // the choice is followed by a colon and a path
-	of       part // lists the choices for the arguments after a sandbox; nil if no arguments follow it, or only more sandboxes do
+	of       part // lists the choices for the arguments after a sandbox; nil if no arguments or only more sandboxes follow
 	andFiles bool // files of this machine are choices, too
 }
 
@@ -111,8 +111,8 @@ func addLiveCompletion(f *cmdutil.Factory, root *cobra.Command) {
 	})
 }
 
-// choicesOf returns the values of a flag that has a fixed set of them. The flag's type lists them,
-// such as kill|pause. choicesOf returns nil for other flags.
+// choicesOf returns the values of a flag that accepts only a fixed set of values. The name of the
+// flag's type lists the values, such as kill|pause. choicesOf returns nil for other flags.
 func choicesOf(flag *pflag.Flag) []string {
 	if kind := flag.Value.Type(); strings.Contains(kind, "|") {
 		return strings.Split(kind, "|")
@@ -157,7 +157,8 @@ func (a liveArgument) complete(f *cmdutil.Factory) cobra.CompletionFunc {
 	}
 }
 
-// sandboxes returns a list of the sandboxes in these states, by default in any.
+// sandboxes returns a function that lists the sandboxes in the given states. If no state is given,
+// the function lists all sandboxes.
 func sandboxes(states ...api.SandboxState) live {
 	return func(ctx context.Context, conn *cmdutil.Connection) (choices []string, err error) {
 		for info, err := range conn.List(ctx, &sandbox.ListParams{States: states}) {
@@ -170,8 +171,8 @@ func sandboxes(states ...api.SandboxState) live {
 	}
 }
 
-// listIn returns a list of the items of a running sandbox. The list is empty for a paused sandbox,
-// which is not resumed.
+// listIn returns a function that lists the items of a running sandbox. For a paused sandbox the
+// function returns an empty list, and does not resume the sandbox.
 func (p part) listIn(id string) live {
 	return func(ctx context.Context, conn *cmdutil.Connection) (choices []string, err error) {
 		info, err := conn.Info(ctx, id)

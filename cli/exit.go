@@ -119,7 +119,7 @@ func exitCode(err error) int {
 	return classify(err).exit
 }
 
-// class is the name of an error in JSON and its exit status.
+// class is the code of an error in JSON, with the exit status and a hint for the user.
 type class struct {
 	code string
 	exit int
@@ -130,8 +130,8 @@ const listThem = "Run e2bctl ls" + cmdutil.OnLocal + " to list the sandboxes."
 
 const whereIsTheKey = "Check the key: e2bctl doctor shows where it comes from."
 
-// ofSandbox reports whether the answer comes from a sandbox, and not from the service. An answer of
-// a sandbox shows that the key is valid.
+// ofSandbox reports whether the error answer e comes from a sandbox, and not from the service. An
+// answer of a sandbox shows that the key is valid.
 func ofSandbox(e *api.Error) bool {
 	for _, path := range []string{"/process.", "/filesystem.", "/files", "/execute", "/contexts", "/api/"} {
 		if strings.HasPrefix(e.Path, path) {
@@ -150,38 +150,38 @@ func ofSandboxes(err error) bool {
 	return errors.Is(err, sandbox.ErrGone)
 }
 
-// isUnknownUser reports whether a sandbox refused the user for a command. The daemon in the sandbox
-// answers a request with an unknown user with the status that otherwise means a wrong key.
+// isUnknownUser reports whether a sandbox refused the user for a command. If the user of a request
+// is unknown, the daemon in the sandbox answers with the status that otherwise means a wrong key.
 func isUnknownUser(err error) bool {
 	e, ok := errors.AsType[*api.Error](err)
 	return ok && errors.Is(e, api.ErrUnauthorized) && ofSandbox(e) && strings.Contains(e.Message, "user")
 }
 
-// ofKey reports whether an answer is about an API key.
+// ofKey reports whether err is an error answer of the service about an API key.
 func ofKey(err error) bool {
 	e, ok := errors.AsType[*api.Error](err)
 	return ok && strings.HasPrefix(e.Path, "/api-keys")
 }
 
-// ofSecret reports whether an answer is about a secret.
+// ofSecret reports whether err is an error answer of the service about a secret.
 func ofSecret(err error) bool {
 	e, ok := errors.AsType[*api.Error](err)
 	return ok && (strings.HasPrefix(e.Path, "/secrets") || e.Code == api.CodeSecretNotFound)
 }
 
-// ofTemplate reports whether an answer is about a template or snapshot.
+// ofTemplate reports whether err is an error answer of the service about a template or snapshot.
 func ofTemplate(err error) bool {
 	e, ok := errors.AsType[*api.Error](err)
 	return ok && (strings.HasPrefix(e.Path, "/templates") || strings.HasPrefix(e.Path, "/v2/templates"))
 }
 
-// ofBuild reports whether an answer is about the build of a template.
+// ofBuild reports whether err is an error answer of the service about the build of a template.
 func ofBuild(err error) bool {
 	e, ok := errors.AsType[*api.Error](err)
 	return ok && strings.Contains(e.Path, "/templates") && e.Method == http.MethodPost
 }
 
-// ofVolume reports whether an error is about a volume, or its content.
+// ofVolume reports whether err is about a volume or the content of a volume.
 func ofVolume(err error) bool {
 	if e, ok := errors.AsType[*api.Error](err); ok {
 		return strings.HasPrefix(e.Path, "/volume") || e.Code == api.CodeVolumeNotFound
@@ -268,8 +268,8 @@ func classify(err error) class {
 	return class{code: "failed", exit: exitFailed}
 }
 
-// whereToLook returns a hint for an error that something does not exist: the command that lists the
-// objects of this kind.
+// whereToLook returns a hint for an error about an object that does not exist. The hint names the
+// command that lists the objects of this kind.
 func whereToLook(err error) string {
 	switch {
 	case !errors.Is(err, api.ErrNotFound):
@@ -335,8 +335,8 @@ func report(ctx context.Context, f *cmdutil.Factory, cmd *cobra.Command, err err
 	return exitCode(err)
 }
 
-// ofCommand puts the name of the command before the message of its error, unless the
-// message already has it: errors of the SDK begin with the name of the operation.
+// ofCommand puts the name of the command before the message of its error. It does not repeat a name
+// that the message already has: errors of the SDK begin with the name of the operation.
 func ofCommand(cmd *cobra.Command, message string) string {
 	path := strings.TrimPrefix(cmd.CommandPath(), "e2bctl ")
 	said := cmd.Name() + " " // as in: create from base

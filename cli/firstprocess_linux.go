@@ -12,9 +12,9 @@ import (
 
 // firstProcess runs this program again as a child if this process is the first one of a container,
 // and returns the child's status. The first process of a container becomes the parent of every
-// process whose parent has ended, such as a background process of `docker exec`. It has to wait for
-// these processes. No other part of e2bctl can wait for them, because it could take the status of a
-// process that another part of e2bctl waits for.
+// process whose parent has ended, such as a background process of `docker exec`. The first process
+// has to wait for these processes. The process that runs the command cannot do that: a wait for any
+// child could take the status of a child that another part of e2bctl waits for.
 func firstProcess() (status int, isFirst bool) {
 	if os.Getpid() != 1 {
 		return 0, false
@@ -45,7 +45,7 @@ func firstProcess() (status int, isFirst bool) {
 	panic("unreachable: nothing closes the channel")
 }
 
-// reap waits for all children that have ended. If child is among them it returns the status of
+// reap waits for all children that have ended. If child is one of these, reap returns the status of
 // child, as a shell reports it.
 func reap(child int) (status int, ended bool) {
 	for {

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// insteadOfFlag returns a replacement for a flag that commands related to cmd have but cmd cannot
-// have. It returns "" for all other flags.
+// insteadOfFlag returns advice about a flag that related commands have but cmd cannot have. It
+// returns "" for all other flags.
 func insteadOfFlag(cmd *cobra.Command, name string) string {
 	isUser, isDir := name == "u" || name == "user", name == "w" || name == "workdir"
 	switch path := cmd.CommandPath(); {
@@ -27,8 +27,9 @@ func insteadOfFlag(cmd *cobra.Command, name string) string {
 	return ""
 }
 
-// flagError replaces the flag library's text of an error by one for users of cmd. The library's
-// text names Go functions. The library also reports unknown flags that the user meant for a script.
+// flagError replaces the flag library's text of an error by a text for users of cmd. The library's
+// text names Go functions. The library also reports an unknown flag that the user meant for a
+// script. flagError then adds advice.
 func flagError(cmd *cobra.Command, err error) error {
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		value := invalid.GetValue()

@@ -17,10 +17,10 @@ type helper struct {
 	err error // the error of writing help, which the library cannot return
 }
 
-// versionFlag is a flag of the root command, which has no run function: with this flag, the help of
-// the root command is the version. It replaces the version flag of the library, whose text only a
-// template can change. text/template calls methods by name, so the linker would keep every method
-// of the program.
+// versionFlag is a flag of the root command. The root command has no run function, so its help
+// prints the version if this flag is set. versionFlag replaces the version flag of the library,
+// because only a template could change the text of that flag. text/template calls methods by name,
+// so the linker would keep every method of the program.
 const versionFlag = "version"
 
 // serve makes h print the help of root and of all commands below it.
@@ -50,8 +50,8 @@ const (
 )
 
 // fold breaks the lines of a help text that are longer than width columns; 0 means no bound. It
-// breaks paragraphs anew, and keeps descriptions beside their terms. Other indented lines stay as
-// they are, because they are commands to copy.
+// reflows paragraphs, and keeps descriptions beside their terms. Other indented lines stay as they
+// are, because they are commands to copy.
 func fold(text string, width int) string {
 	if width <= 0 {
 		return text

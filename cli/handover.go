@@ -16,11 +16,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/kubelink"
 )
 
-// envHandedOver has the version of the e2bctl that started this program in its place.
+// envHandedOver names the environment variable by which an e2bctl that starts this program in its
+// own place passes on its version.
 const envHandedOver = "E2BCTL_HANDED_OVER"
 
-// checkHandedOver returns an error if another e2bctl started this program in its place, and this
-// program cannot take it. It removes the variable: programs that this one starts must not see it.
+// checkHandedOver returns an error if another e2bctl started this program in its own place, but
+// this program is no replacement: it has another version or lacks the engine kubernetes.
+// checkHandedOver removes the environment variable, because programs that this one starts must not
+// see it.
 func checkHandedOver() error {
 	from, handed := os.LookupEnv(envHandedOver)
 	if !handed {
@@ -41,15 +44,17 @@ func checkHandedOver() error {
 	return nil
 }
 
-// needsOther reports whether a command line names the engine that only another program has.
+// needsOther reports whether a command line selects the engine kubernetes, but this program does
+// not have that engine and another program must run the command.
 func needsOther(cmd *cobra.Command) bool {
 	flag := cmd.Flags().Lookup("engine")
 	return flag != nil && flag.Value.String() == kubelink.Name && !kubelink.Linked()
 }
 
 // handOver runs the program with the engine kubernetes in place of this one, with the same
-// arguments, streams and variables. It returns only if that fails, or as the program's status if
-// this process cannot become the program.
+// arguments, streams and variables. If this process can become the program, handOver returns only
+// on failure. Otherwise it runs the program as a child, and returns the child's exit status as a
+// cmdutil.RemoteStatus. If there is no such status, it returns another error.
 func handOver(ctx context.Context, ios *cmdutil.IOStreams, args []string) error {
 	program, err := findOther()
 	if err != nil {
@@ -78,11 +83,12 @@ func handOver(ctx context.Context, ios *cmdutil.IOStreams, args []string) error 
 	return cmdutil.RemoteStatus(status)
 }
 
-// handOverGrace is the time that the other program has for its end. It bounds its own clean-up.
+// handOverGrace is the time that the other program has to end after its interruption. That program
+// bounds its clean-up itself.
 const handOverGrace = cleanupGrace + 2*time.Second
 
-// findOther returns the path of the program that has the engine kubernetes. It is beside this program
-// or in PATH.
+// findOther returns the path of the program that has the engine kubernetes. That program is beside
+// this one or in PATH.
 func findOther() (string, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// become returns an error: this system does not replace the program of a process.
+// become returns an error: Windows cannot replace the program of a running process.
 func become(string, []string, []string) error { return errors.ErrUnsupported }
 
 // interrupt does nothing: a process on the same console receives the interruption itself.

@@ -13,7 +13,7 @@ const (
 	// createTimeout limits the wait for a creation whose context has ended. The service answers
 	// or cuts the connection within 70 seconds.
 	createTimeout = 75 * time.Second
-	// createGrace limits the rest of this wait after the client was closed.
+	// createGrace limits the rest of the wait of [createTimeout] after the client was closed.
 	createGrace = 2 * time.Second
 )
 

@@ -16,9 +16,10 @@ type Instance struct {
 	// Kind is one of these:
 	//
 	//   - KindSubclass: Value is a bool, int, float, str, bytes, list, tuple, set,
-	//     frozenset or dict, or an Instance for a subclass of defaultdict. Further
-	//     attributes are not kept. OrderedDict and Counter are of this kind. Value is
-	//     the base's own content, even if the class overrides the base's methods.
+	//     frozenset or dict, or an Instance for a subclass of defaultdict. Attributes
+	//     that the base does not have are not kept. OrderedDict and Counter are of this
+	//     kind. Value is the base's own content, even if the class overrides the base's
+	//     methods.
 	//   - KindDefaultDict: Type is the factory, "" for none; Value is a dict.
 	//   - KindNamedTuple, KindDataclass: Value is a dict of the fields in order.
 	//   - KindEnum: Value is the member's value.

@@ -28,8 +28,8 @@ func main() {
 	}
 }
 
-// write writes the pages in Markdown and for man, each to its directory. It skips a format if its
-// directory is "", and returns an error if both are.
+// write writes the pages in Markdown and for man, each to its directory. If a directory is "",
+// write skips its format. If both directories are "", write returns an error.
 func write(markdown, man string) error {
 	if markdown == "" && man == "" {
 		return errors.New("want -markdown DIR, -man DIR or both")

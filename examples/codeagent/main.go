@@ -72,7 +72,7 @@ type job struct {
 	local                  bool
 }
 
-// fibonacci is the task of the scripted model, whose first step contains a mistake.
+// fibonacci is the task of the scripted model. The first step of that model contains a mistake.
 const fibonacci = "What is the 100th Fibonacci number? The first and the second are 1."
 
 var answers = loop.Script{"": {

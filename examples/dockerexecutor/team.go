@@ -90,7 +90,7 @@ type message struct {
 // maxQuestions limits the cost of a task, because any code in the container can ask.
 const maxQuestions = 20
 
-// solveInside runs the team in a sandbox of its image.
+// solveInside runs the team in a sandbox of the team's image.
 func solveInside(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, model *loop.Model, task string) (err error) {
 	ask := agent.MustTool("ask", "Asks the model for the next message.", func(ctx context.Context, q question) (string, error) {
 		var chat []loop.Message

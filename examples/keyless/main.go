@@ -64,7 +64,7 @@ func run(ctx context.Context, here bool, host, command string) (err error) {
 	return keyless(ctx, options, host, key, command, os.Stdout)
 }
 
-// keyless runs a command. The service adds the key to its requests to host.
+// keyless runs a command. The service adds the key to the command's requests to host.
 func keyless(ctx context.Context, options []sandbox.ClientOption, host string, key sandbox.Key, command string, out io.Writer) (err error) {
 	client, err := sandbox.NewClient(options...)
 	if err != nil {

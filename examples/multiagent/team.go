@@ -21,7 +21,7 @@ const (
 	checkerRole = `You check the answers of others, in another way than they would have been found. Your final answer is a dict with the keys "right", a bool, and "why", a sentence.`
 )
 
-// budget is the budget of each call of an agent by the manager.
+// budget limits each call that the manager makes to an agent.
 var budget = agent.Budget{MaxDepth: -1, MaxCalls: 10, Timeout: 5 * time.Minute, MaxTokens: 50_000}
 
 // team is a manager and the agents that it calls. The loops of all agents run in this process,

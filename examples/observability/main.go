@@ -1,6 +1,6 @@
 // Command observability shows where a job in a sandbox spends its time. It reports its work as
-// spans of OpenTelemetry, to a collector in this process, which prints them as a tree. The trace
-// continues in the sandbox: the command in the sandbox receives the context of its span.
+// spans of OpenTelemetry to a collector in this process. The collector prints the spans as a tree.
+// The trace continues in the sandbox: the command in the sandbox receives the context of its span.
 //
 //	observability -local
 //

@@ -25,8 +25,8 @@ func load(file string) (*state.State, error) {
 	return state.Load(bufio.NewReader(f), state.Bounds{})
 }
 
-// save replaces the file atomically. Even if this program is killed during save, the file is
-// complete, and contains the state of one save.
+// save replaces the file atomically. Even if this program is killed during save, the file contains
+// one complete state, either the old or the new one.
 func save(file string, st *state.State) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+"-*")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 // tracker gives access to the issues of one repository. The code in the sandbox can choose neither
 // another repository nor other operations. This restriction is necessary because the token permits
-// both.
+// other repositories and other operations.
 type tracker struct {
 	repository *url.URL // the URL of the repository in the API
 	token      string
@@ -107,7 +107,7 @@ func (t *tracker) comment(ctx context.Context, c newComment) (struct{}, error) {
 // maxAnswer limits the bytes of an answer. A page of issues is smaller.
 const maxAnswer = 16 << 20
 
-// call makes one call of the API. The code in the sandbox may receive its errors.
+// call makes one request to the API. The code in the sandbox may receive the errors of call.
 func (t *tracker) call(ctx context.Context, method string, where *url.URL, body []byte, answer any) error {
 	request, err := http.NewRequestWithContext(ctx, method, where.String(), bytes.NewReader(body))
 	if err != nil {

@@ -1,6 +1,6 @@
 // Command wholeagent runs a whole agent in a sandbox: the loop, the agents that it calls, and
-// everything that they execute. The model's key is then in the sandbox, too. That is for an agent
-// that exists already, or that must not run on this machine at all. To keep the key out of the
+// everything that they execute. The model's key is then in the sandbox, too. Use this form for an
+// agent that exists already, or that must not run on this machine at all. To keep the key out of the
 // sandbox, use a run with tools instead. See sandbox.Sandbox.RunProgram for the risks.
 //
 //	wholeagent -local
@@ -112,8 +112,8 @@ func addAgent(p *sandbox.ProgramParams) error {
 
 const fibonacci = "What is the 20th Fibonacci number? The first and the second are 1."
 
-// answers contains a model's answers to the task fibonacci, both as the manager and as the helper.
-// The second answer calls the helper.
+// answers contains the answers of a model to the task fibonacci. The model answers both as the
+// manager and as the helper. The second answer calls the helper.
 var answers = []string{
 	"print(fibonacci(20))",
 	"n = helper('Compute the 20th Fibonacci number. The first and the second are 1.')\nprint(n)",
@@ -157,7 +157,7 @@ func run(ctx context.Context, sb *sandbox.Sandbox, packages []string, p *sandbox
 	return err
 }
 
-// unwanted reports whether to leave out a file, because no agent needs it.
+// unwanted reports whether to leave out a file. No agent needs the files that are left out.
 func unwanted(name string, _ fs.DirEntry) bool {
 	switch path.Base(name) {
 	case ".git", ".venv", ".env", "__pycache__":

@@ -17,18 +17,18 @@ import (
 // so that the second file would replace the first.
 var ErrSameName = errors.New("the file system of the target does not tell it from another name of the archive")
 
-// names finds different names in one archive that the target's file system treats as the same name,
-// as is common on macOS and Windows. Such names differ only in case or, except on Windows, in the
-// encoding of accents.
+// names finds different names in one archive that the target's file system treats as the same name.
+// Such file systems are common on macOS and Windows. Such names differ only in case or, except on
+// Windows, in the encoding of accents.
 type names struct {
 	seed maphash.Seed
 	seen map[uint64]uint64 // maps the hash of a folded name to the hash of its spelling
-	// the file system was tested; if it distinguishes such names, seen is nil from then on
+	// learn has tested the file system; seen is nil if the file system distinguishes such names
 	decided bool
 }
 
-// check returns an error if the archive contained name, or a directory in its path, in another
-// spelling before.
+// check returns an error if an earlier name in the archive spells name, or a directory in the path
+// of name, differently.
 func (n *names) check(name string) error {
 	if n.decided && n.seen == nil {
 		return nil
@@ -54,8 +54,8 @@ func (n *names) check(name string) error {
 	return nil
 }
 
-// learn tests whether the file system distinguishes such names. It uses the file called name, which
-// was just written.
+// learn tests whether the file system distinguishes two names that differ only in case. It tests
+// this with the file called name, which was just written.
 func (n *names) learn(root *os.Root, name string) {
 	if n.decided {
 		return
@@ -75,8 +75,9 @@ func (n *names) learn(root *os.Root, name string) {
 	}
 }
 
-// fold returns a form of a name. Names that such a file system treats as the same have the same
-// form. On Windows, fold keeps the encodings of accents, because Windows distinguishes them.
+// fold returns a form of a name. If a file system that does not distinguish case treats two names as
+// the same name, fold returns the same form for both names. On Windows, fold keeps the encodings of
+// accents, because Windows distinguishes them.
 func fold(name string) string {
 	name = strings.ToLower(strings.ToUpper(name))
 	if runtime.GOOS == "windows" {

@@ -24,9 +24,9 @@ type Packer struct {
 
 	tar *Writer
 
-	// closed are the parent directories of the last entry that do not allow writing. They are written
-	// after their contents. Otherwise tar could not write into them where it runs as root without
-	// root's privileges, as in some sandboxes.
+	// closed contains those parent directories of the last entry whose mode forbids writing. Their
+	// headers are written to the stream after their contents. In some sandboxes, tar runs as root
+	// without root's privileges, and could not unpack files into such a directory.
 	closed []*tar.Header
 }
 

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// maxArchiveName bounds a path in an archive, in bytes. It is the same bound as that of the
-	// system's paths.
+	// maxArchiveName bounds a path in an archive, in bytes. The system has the same bound for
+	// paths.
 	maxArchiveName = 4096
 	// maxOpenDirs bounds the number of directories that are open at the same time.
 	maxOpenDirs = 64
 )
 
-// ErrTooLarge means that the archive exceeds one of the limits.
+// ErrTooLarge means that the archive exceeds MaxBytes or MaxFiles of the [Unpacker].
 var ErrTooLarge = errors.New("the download is too large")
 
 // Unpacker writes a tar stream below Root. A sandbox made the stream, which may therefore contain
@@ -53,15 +53,15 @@ type pathDir struct {
 	// directories below it are open
 	open *os.Root
 
-	// If the archive contains an entry for the directory, the directory's mode and time are set after
-	// its content was written. The mode could prevent writing into the directory, and writing would
-	// change the time.
+	// listed is true if the archive contains an entry for the directory. The directory's mode and
+	// time are then set after its content was written, because the mode could prevent writing into
+	// the directory, and writing would change the time.
 	listed  bool
 	mode    fs.FileMode
 	modTime time.Time
 }
 
-// Unpack reads r to the end of the archive.
+// Unpack unpacks the archive in r. It reads r to the end of the archive.
 func (u *Unpacker) Unpack(ctx context.Context, r io.Reader) error {
 	defer func() {
 		for i := range u.path {
@@ -272,8 +272,8 @@ func countUp(target string) (n int) {
 	return n
 }
 
-// hardLink gives a file another name. For a symbolic link it creates a new symbolic link instead,
-// because a hard link to a symbolic link would lead to another target.
+// hardLink gives a file another name. If the file is a symbolic link, hardLink creates a new symbolic
+// link instead, because a hard link to a symbolic link would lead to another target.
 func (u *Unpacker) hardLink(parent *os.Root, name string, header *tar.Header) error {
 	target := filepath.FromSlash(path.Clean(header.Linkname))
 	info, err := u.Root.Lstat(target)
@@ -289,7 +289,7 @@ func (u *Unpacker) hardLink(parent *os.Root, name string, header *tar.Header) er
 	return replace(parent, filepath.Base(name), func() error { return u.Root.Link(target, name) })
 }
 
-// makeDir makes a directory unless it exists, and reports whether it did.
+// makeDir makes a directory unless it exists, and reports whether it made one.
 func makeDir(parent *os.Root, base string) (made bool, err error) {
 	info, err := parent.Lstat(base)
 	switch {

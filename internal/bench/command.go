@@ -94,7 +94,7 @@ func clientEcho(ctx context.Context, runs int) (_ result, err error) {
 	return repeat(ctx, runs, whole(func(ctx context.Context) error { return echo(ctx, sb) }))
 }
 
-// plainEcho measures a request with an answer of the same size.
+// plainEcho measures a plain HTTP request with an answer of the same size as in clientEcho.
 func plainEcho(ctx context.Context, runs int) (result, error) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello\n") }))
 	defer server.Close()

@@ -17,7 +17,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// commandRows returns the rows about e2bctl. Each copy has a new destination.
+// commandRows returns the rows about e2bctl. In the rows about copies, each copy has a new
+// destination.
 func (b *bench) commandRows() []row {
 	large, tar := *b, copyOnHost(smallFiles(b.records))
 	large.bulk *= 4 // so much that the start of the command does not count

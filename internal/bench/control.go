@@ -45,8 +45,8 @@ func (b *bench) controlRows() []row {
 	}
 }
 
-// turnover creates and kills a crowd of sandboxes, atOnce of them at the same time. It measures the
-// time per sandbox.
+// turnover measures the time to create and kill one sandbox. It creates and kills a crowd of
+// sandboxes, atOnce of them at the same time.
 func (b *bench) turnover(atOnce int) measurement {
 	return func(ctx context.Context, runs int) (result, error) {
 		r, err := repeat(ctx, runs, func(ctx context.Context) (time.Duration, error) {

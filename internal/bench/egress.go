@@ -24,7 +24,7 @@ import (
 // the origin.
 const outside = "http://203.0.113.1"
 
-// out measures fetches from outside. The client is this program, run in a sandbox without proxy settings.
+// out measures fetches from the address [outside]. The client is this program, run in a sandbox without proxy settings.
 func (b *bench) out(path string, bytes int64) measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		err = b.with(ctx, func(sb *sandbox.Sandbox) error {

@@ -75,7 +75,8 @@ func (b *bench) forked(n, files int, size int64) measurement {
 	}
 }
 
-// built measures the build of a template with steps that did not change since the last build.
+// built measures the build of a template. The steps did not change since the last build. If anew is
+// true, the build runs them again and does not use the cache.
 func (b *bench) built(anew bool) measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		definition := template.FromBase()

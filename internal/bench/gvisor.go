@@ -29,8 +29,9 @@ func (b *bench) gvisorRows() []row {
 	}
 }
 
-// inGVisor measures in a cloud of gVisor that has a state directory. The daemon of the sandboxes is
-// then the program e2bctl if its path was given, because this program may need shared libraries.
+// inGVisor measures in a cloud of gVisor that has a state directory. If the
+// path of e2bctl was given, the program e2bctl is the daemon of the sandboxes, because the running
+// program may need shared libraries.
 func (b *bench) inGVisor(measure func(*bench) measurement) measurement {
 	options := []local.Option{local.WithEngine(local.EngineGVisor)}
 	if b.command != "" {

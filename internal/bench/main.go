@@ -82,7 +82,7 @@ type bench struct {
 	sizes
 	cloud   *local.Cloud
 	client  *sandbox.Client
-	option  sandbox.ClientOption   // selects that cloud, for rows that create their own client
+	option  sandbox.ClientOption   // selects the field cloud, for rows that create their own client
 	kind    []sandbox.CreateOption // the options for sandboxes, if they differ from the cloud's defaults
 	engines []local.Engine         // engines to measure besides the default one
 	egress  string                 // the field Egress of the cloud's Report
@@ -93,7 +93,7 @@ type bench struct {
 }
 
 // run starts a local cloud and measures the rows one after the other, so that they
-// do not disturb each other. If one fails the others are still measured.
+// do not disturb each other. If one row fails, run still measures the other rows.
 func run(ctx context.Context, w io.Writer, readme, command, only string, sizes sizes, engines ...local.Engine) (err error) {
 	origin := httptest.NewServer(answers(sizes.bulk))
 	defer origin.Close()

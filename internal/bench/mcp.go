@@ -113,12 +113,12 @@ func (b *bench) sessionsOverHTTP(ctx context.Context, runs int) (r result, err e
 	return repeat(ctx, runs, one)
 }
 
-// warm is a duration. The first result in a warm cloud takes less time, and loading Python takes
-// more.
+// warm is the bound between the time of the first result in a warm cloud and the longer time that
+// loading Python takes.
 const warm = 200 * time.Millisecond
 
-// transportOf returns the transport to a server. It reads from stderr the address of the server,
-// and the path of the file with the token, as the server prints them.
+// transportOf returns the transport to a server. The server prints its address, and the path of the
+// file with its token, to stderr. transportOf reads both from there.
 func transportOf(stderr io.Reader) (*mcp.StreamableClientTransport, error) {
 	lines := bufio.NewScanner(stderr)
 	for lines.Scan() {

@@ -61,7 +61,7 @@ func format(d time.Duration) string {
 	return fmt.Sprintf("%.2f s", d.Seconds())
 }
 
-// repeat calls timed once to warm up, which is not counted, and then the given number of times.
+// repeat calls timed once to warm up, and does not count this call. It then calls timed runs times.
 // timed returns the part of its duration that counts.
 func repeat(ctx context.Context, runs int, timed func(context.Context) (time.Duration, error)) (result, error) {
 	if _, err := timed(ctx); err != nil {
@@ -87,7 +87,7 @@ func whole(call func(context.Context) error) func(context.Context) (time.Duratio
 	}
 }
 
-// calls measures calls.
+// calls returns a measurement of the duration of call.
 func calls(call func(context.Context) error) measurement {
 	return func(ctx context.Context, runs int) (result, error) { return repeat(ctx, runs, whole(call)) }
 }
@@ -110,8 +110,8 @@ func moving(n int64, measure measurement) measurement {
 	}
 }
 
-// rounds is the number of parts in which a row and its floor are measured, alternately. If the
-// machine is slow for a while, both are affected.
+// rounds is the number of parts of the measurement of a row. The parts of the row and of its floor
+// alternate, so that a machine that is slow for a while affects both.
 const rounds = 5
 
 // inTurns measures a row and its floor; the floor may be nil.

@@ -16,7 +16,7 @@ import (
 	"syscall"
 )
 
-// resetPeak makes peak("self") start again from the present memory.
+// resetPeak resets the result of peak("self") to the present memory.
 func resetPeak() error {
 	debug.FreeOSMemory()
 	return os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
@@ -27,8 +27,8 @@ func peak(pid string) (int64, error) { return procField(pid, "status", "VmHWM") 
 
 // usage returns two sizes of a process's memory in bytes. own is the memory that only the process
 // uses. share also includes shared pages, each divided by the number of processes that share it. If
-// this user may not read these values, both results are the size of the pages that do not belong to
-// a file.
+// the user of this program may not read these values, both results are the size of the pages that do
+// not belong to a file.
 func usage(pid string) (own, share int64, err error) {
 	share, err = procField(pid, "smaps_rollup", "Pss")
 	if errors.Is(err, fs.ErrPermission) {

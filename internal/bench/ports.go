@@ -18,8 +18,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// serve is the main function of this program when it runs as the server of a row, in a sandbox or
-// on the host. It prints the address on which it listens.
+// serve is the main function of this program when the program runs as the server of a row, in a
+// sandbox or on the host. serve prints the address on which it listens.
 func serve(ctx context.Context, w io.Writer, address string) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {

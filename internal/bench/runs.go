@@ -213,14 +213,15 @@ func stateOf(name string, v any) (*state.State, error) {
 	return st, st.Set(name, v)
 }
 
-// setAgain and setOne are the changes of a state for [bench.begunAgain]. setAgain sets the variable
-// to the value that it already has.
+// setAgain and setOne change a state for [bench.begunAgain]. setAgain sets the variable to the value
+// that the variable already has.
 func setAgain(st *state.State, list []float64, _ int) error { return st.Set("x", list) }
 
 func setOne(st *state.State, _ []float64, i int) error { return st.Set("v500", i) }
 
 // begunAgain measures [agent.Begin] after change has changed the state. The sandbox already has the
-// state before the change, and the packages. begunAgain also counts the bytes that are sent.
+// packages, and the state as it was before the change. begunAgain also counts the bytes that are
+// sent.
 func (b *bench) begunAgain(size int64, change func(st *state.State, list []float64, i int) error, packages ...string) measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		var sent atomic.Int64

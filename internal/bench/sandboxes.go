@@ -70,9 +70,9 @@ func (b *bench) with(ctx context.Context, do func(*sandbox.Sandbox) error) error
 	return errors.Join(do(sb), sb.Close())
 }
 
-// crowded measures the time until a call has been made in each of many sandboxes. All of the
-// sandboxes exist at the end of that time. crowded creates atOnce of them at the same time. It does
-// not count closing them.
+// crowded measures the time until a call has ended in each of many sandboxes. It creates atOnce
+// sandboxes at the same time. All sandboxes exist until the measured time ends. crowded does not
+// count the time to close them.
 func (b *bench) crowded(atOnce int, do call) measurement {
 	return func(ctx context.Context, runs int) (result, error) {
 		var r result

@@ -18,8 +18,8 @@ import (
 // megabytes returns the name of a row about throughput.
 func (b *bench) megabytes(what string) string { return fmt.Sprintf("%d MiB %s", b.bulk>>20, what) }
 
-// transfer measures calls that move much data, and the memory that the client and the sandbox need
-// for them.
+// transfer measures calls that move much data. It also measures the memory that the client and the
+// sandbox need for these calls.
 func (b *bench) transfer(do call) measurement {
 	return moving(b.bulk, func(ctx context.Context, runs int) (r result, err error) {
 		err = b.with(ctx, func(sb *sandbox.Sandbox) (err error) {
@@ -99,8 +99,8 @@ func (b *bench) upload(ctx context.Context, runs int) (result, error) {
 	}))(ctx, runs)
 }
 
-// uploadToFile is the floor of a copy: a file of bulk bytes goes over the loopback into another one,
-// which lies in memory like the files of a sandbox.
+// uploadToFile is the floor of a copy: a file of bulk bytes goes over the loopback interface into
+// another file. The other file lies in memory, as the files of a sandbox do.
 func (b *bench) uploadToFile(ctx context.Context, runs int) (result, error) {
 	return withSource(b.oneFile, func(_, source string) (_ result, err error) {
 		dir, err := os.MkdirTemp("/dev/shm", "bench-")

@@ -71,7 +71,7 @@ func (b *bench) interrupted(ctx context.Context, runs int) (r result, err error)
 	return r, err
 }
 
-// whenPrinted is a writer that calls the function at each Write.
+// whenPrinted is a writer. Each Write calls the function.
 type whenPrinted func()
 
 func (f whenPrinted) Write(p []byte) (int, error) {

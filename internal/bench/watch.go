@@ -82,8 +82,8 @@ func (b *bench) synced(ctx context.Context, runs int) (r result, err error) {
 	return r, err
 }
 
-// startSync starts `e2bctl sync --watch`, and returns when that process watches dir. end ends the
-// process.
+// startSync starts `e2bctl sync --watch`, and returns as soon as that process watches dir. end ends
+// the process.
 func (b *bench) startSync(ctx context.Context, dir, to string) (end func() error, err error) {
 	cmd := exec.CommandContext(ctx, b.command, "sync", "--watch", dir, to)
 	cmd.Env = append(os.Environ(), b.cloud.Env()...)

@@ -16,8 +16,8 @@ func (e *TooManyError) Error() string { return fmt.Sprintf("the JSON has more th
 
 // Unmarshal works like [json.Unmarshal] for a document of at most the given number of values. If
 // the document has more, Unmarshal decodes nothing and returns a [*TooManyError]. It counts the
-// document and the values nested in it down to depth, where depth 1 means the elements of an array
-// or the members of an object. Values nested deeper than the type of to cost nothing: a
+// document and the values nested in it down to depth. Depth 1 means the elements of an array or the
+// members of an object. Values nested deeper than the type of to cost nothing, because a
 // [json.RawMessage] keeps their text.
 func Unmarshal(data []byte, to any, values, depth int) error {
 	if exceeds(data, values, depth) {

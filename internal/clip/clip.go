@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns s, or its first limit bytes with an ellipsis if it is longer. It does not cut a
-// character into parts. Bytes that are not UTF-8 become U+FFFD.
+// Text returns s. If s is longer than limit bytes, Text returns the first limit bytes of s with an
+// ellipsis. It does not cut a character into parts. Bytes that are not UTF-8 become U+FFFD.
 func Text(s string, limit int) string {
 	if len(s) > limit {
 		s = WithoutCutRune(s[:limit]) + "…"

@@ -8,7 +8,7 @@ import (
 // Ends keeps the head and the tail of a sequence and counts the items between them. It is not safe
 // for concurrent use.
 type Ends[T any] struct {
-	half  int // half of the limit: the maximum length of head, and of tail
+	half  int // half of the limit: the maximum length of head, and also of tail
 	head  []T
 	tail  []T // a ring buffer once it is full
 	next  int // the index in the ring buffer for the next item

@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// adopt takes over the sandboxes that other servers left with the cloud's own engine, and then those
-// that servers beside this one make.
+// adopt takes over the sandboxes that other servers left with the cloud's own engine. After that it
+// also takes over the sandboxes that other servers make while this cloud runs.
 func (c *Cloud) adopt(ctx context.Context) error {
 	own := c.ownEngine()
 	by, adopts := own.(engine.Adopter)
@@ -94,5 +94,5 @@ func (l *lasting) Follow(paused bool) {
 	l.run()
 }
 
-// Leave makes the sandbox unreachable, and lets it go on without the cloud.
+// Leave makes the sandbox unreachable. The sandbox continues to run without the cloud.
 func (l *lasting) Leave() error { return l.leave(l.kept.Leave) }

@@ -47,7 +47,7 @@ const (
 
 // Options configure a cloud. The zero value is usable.
 type Options struct {
-	Address      string            // host:port to listen on, without Service a loopback address; "": a free port on 127.0.0.1
+	Address      string            // host:port to listen on; a loopback address if Service is nil; "": a free port on 127.0.0.1
 	Domain       string            // host name that resolves to this machine, without port; "": localhost
 	Authority    string            // private directory of the certificate authority; "": a new authority that ends with the cloud
 	SecretsKey   string            // key for sealing secrets, as in secrets.EnvKey; "": kept in a file of this user, if State is set
@@ -55,7 +55,7 @@ type Options struct {
 	Key          string            // API key; "": the key in State, or a new one
 	Dir          string            // private directory for instance directories; "": a directory of this user
 	Engine       engine.Name       // engine for templates that name none; "": engine.Room, or engine.Docker where there are no rooms
-	Docker       docker.Options    // options of engine.Docker, except Binary and Logger, which are those below
+	Docker       docker.Options    // options of engine.Docker; the fields Binary and Logger below replace its Binary and Logger
 	Kubernetes   kubelink.Options  // options of engine.Kubernetes
 	Runsc        string            // runsc of engine.GVisor; "": the one that package gvisorenv installed
 	Isolation    engine.Isolation  // isolation level of the room; "": the best that this machine supports
@@ -64,9 +64,9 @@ type Options struct {
 	Limits       engine.Limits     // limits of each sandbox; zero fields have default values
 	Space        int64             // maximum bytes of layers, cached steps of builds and their archives; 0: builds.DefaultCap
 	Warm         int               // number of warm sandboxes, which are ready for the next create
-	MaxSandboxes int               // maximum at the same time; 0: lifecycle.DefaultMaxSandboxes
+	MaxSandboxes int               // maximum number of sandboxes at the same time; 0: lifecycle.DefaultMaxSandboxes
 	Mounts       []mounts.Mount    // directories of the host that are mounted in every sandbox
-	AllowMounts  []mounts.Allowed  // directories of the host; clients may request mounts of directories below these
+	AllowMounts  []mounts.Allowed  // directories of the host; clients may request mounts of directories below them
 	PyodideDist  string            // directory of a Pyodide distribution, from which sandboxes of engine.Wasm install packages; "": none
 	VolumeSize   int64             // maximum bytes of each new volume, which then has its own file system; 0: no bound
 	Rate         control.RateLimit // limit for requests with the same API key
@@ -76,9 +76,9 @@ type Options struct {
 	Roots        *x509.CertPool    // trusted roots for the certificates of hosts with header rules; nil: the machine's roots
 	Logger       *slog.Logger      // nil: no log
 	Service      *Service          // nil: the cloud serves this machine only
-	// Ask decides whether a sandbox may reach a port of a host. It is called for a host that the
-	// sandbox's rules allow but do not name. If Ask is nil, the sandbox may reach the port. Ask is
-	// not called for a sandbox whose own rules require questions.
+	// Ask decides whether a sandbox may reach a port of a host. Ask is called for a host that the
+	// rules of the sandbox allow but do not name. If Ask is nil, the sandbox may reach the port. If
+	// the rules of the sandbox themselves require questions, Ask is not called.
 	Ask func(ctx context.Context, id, host string, port int) bool
 }
 

@@ -33,7 +33,7 @@
 // These parts prepare programs on this machine, in directories that setupdir manages: pyenv
 // finds or creates the Python of kernels. gvisorenv and wasmenv prepare the programs of their
 // engines, and linuxprogram prepares the program that containers run. hostprogram runs programs
-// of this machine for them.
+// of this machine for these packages.
 //
 // Programs outside this module use this package through sandbox/local.
 package cloud

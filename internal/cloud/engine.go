@@ -45,15 +45,15 @@ type engines struct {
 	latest sync.Map                  // maps each engine.Name to the engine.Engine of that name that was opened last
 }
 
-// lazyEngine is an engine that is opened when it is first needed. If the engine has ended by itself
-// after that, the next use opens it again.
+// lazyEngine is an engine that is opened when it is first needed. If the engine later ends by itself,
+// the next use opens it again.
 type lazyEngine struct {
 	open func(context.Context) (engine.Engine, error)
 
 	mu     sync.Mutex // also held while the engine is opened
 	engine engine.Engine
 	deaths engine.Deaths
-	failed error // why the engine is no longer opened again: it ended too often; nil: it may be opened
+	failed error // the reason for not opening the engine again: it ended too often; nil: it may be opened
 	closed bool
 }
 

@@ -89,7 +89,7 @@ func (fs *faults) unmet() (list []Fault) {
 	return list
 }
 
-// take returns the first fault that matches a request. It returns false if none matches.
+// take returns the first fault that matches a request. If no fault matches, it returns false.
 func (fs *faults) take(r *http.Request, operation string) (Fault, bool) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -108,14 +108,14 @@ func (fs *faults) take(r *http.Request, operation string) (Fault, bool) {
 	return f.Fault, true
 }
 
-// handler answers the requests that match a fault without an operation. next answers all
-// others.
+// handler answers the requests that match a fault without an operation. next answers all other
+// requests.
 func (fs *faults) handler(next http.Handler) http.Handler {
 	return fs.operationHandler(func(*http.Request) string { return "" }, next)
 }
 
-// operationHandler answers the requests that match a fault for their operation. next answers
-// all others.
+// operationHandler answers the requests that match a fault for their operation. next answers all
+// other requests.
 func (fs *faults) operationHandler(operation func(*http.Request) string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f, ok := fs.take(r, operation(r))

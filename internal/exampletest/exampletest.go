@@ -1,5 +1,6 @@
 // Package exampletest lets the examples of the public packages run as tests. It skips examples and
-// provides a service for them. An example cannot do this, because it has no testing.T.
+// provides a service for them. An example cannot skip itself or start a service, because it has no
+// testing.T.
 package exampletest
 
 import (

@@ -77,8 +77,8 @@ func Do(send func(*http.Request) (*http.Response, error), r *http.Request, limit
 	return response, nil
 }
 
-// sendUntil sends a request with send. It returns when ctx ends. send alone might not return at
-// that time, because net/http waits for a Read of the request's body that is in progress.
+// sendUntil sends a request with send. It returns at the latest when ctx ends. send alone might
+// return later, because net/http waits for a Read of the request's body that is in progress.
 func sendUntil(ctx context.Context, send func(*http.Request) (*http.Response, error), r *http.Request) (*http.Response, error) {
 	if r.Body == nil || r.Body == http.NoBody || r.GetBody != nil { // a body in memory never blocks
 		return send(r)
@@ -127,7 +127,7 @@ func after(limit time.Duration, cancel context.CancelCauseFunc, what string) *ti
 }
 
 // orSlow returns the [*SlowError] with which this package cancelled the request. If this package
-// did not cancel it, orSlow returns err.
+// did not cancel the request, orSlow returns err.
 func orSlow(ctx context.Context, err error) error {
 	if slow, ok := errors.AsType[*SlowError](context.Cause(ctx)); ok {
 		return slow

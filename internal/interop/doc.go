@@ -12,15 +12,15 @@
 // cases for the other projects are in python/othercases and python/agentcases. The cases for the
 // command are in command_test.go and commandpause_test.go. Each case is a subtest, so that a
 // failure names the broken feature. Each case has a sandbox of its own, except cases that are
-// registered together. All such cases of a file share one sandbox, because they leave nothing
-// behind that disturbs the other cases. The Python cases are written for the asynchronous SDK. The
+// registered together. The cases of a file that are registered together share one sandbox. They can
+// share it because no case leaves anything behind that disturbs another case. The Python cases are written for the asynchronous SDK. The
 // blocking SDK runs the same source without the awaits. A client can find the cloud by its
-// addresses, without TLS, or by E2B_DOMAIN alone, over https. Both ways are tested, but not with
-// every client every time. The table clientRuns in clients_test.go lists the clients with the ways in
-// which they run every time. With SOAK=1, all clients run in both ways.
+// addresses, without TLS, or by E2B_DOMAIN alone, over https. Both ways are tested, but an ordinary
+// run does not test both with every client. For each client, the table clientRuns in clients_test.go
+// lists the ways that every run tests. With SOAK=1, all clients run in both ways.
 //
 // "make check-engines" also runs the newest SDKs on clouds of containers and of WebAssembly. It
-// leaves out the cases that need features which the engine does not have. needy_test.go names these
+// leaves out each case that needs a feature which the engine does not have. needy_test.go names these
 // cases.
 //
 // METHODS.md lists the methods of the SDKs. methods_test.go fails if the list is wrong.

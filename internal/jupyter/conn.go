@@ -171,7 +171,7 @@ func (c *Conn) Receive() (*Message, error) {
 const keptBuffer = 1 << 20
 
 // receive reads a frame, and returns it in newly allocated memory. It first collects the frame in a
-// buffer that is kept, because this buffer has already grown to the usual size.
+// buffer that it keeps for later frames, because this buffer has already grown to the usual size.
 func (c *Conn) receive() (kind int, frame []byte, err error) {
 	// If Receive was not called for a while, the pongs have not been seen either.
 	_ = c.socket.SetReadDeadline(time.Now().Add(silence))

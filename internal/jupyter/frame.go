@@ -8,11 +8,11 @@ import (
 )
 
 // SubprotocolV1 is the websocket subprotocol of the second framing. A client offers this
-// subprotocol. A server that supports it selects it.
+// subprotocol. A server that supports the subprotocol selects it.
 const SubprotocolV1 = "v1.kernel.websocket.jupyter.org"
 
-// maxParts bounds the number of offsets in a frame of the peer. No real message has nearly as many,
-// and this many cost little memory.
+// maxParts bounds the number of offsets in a frame of the peer. Real messages have far fewer offsets,
+// and maxParts offsets cost little memory.
 const maxParts = 1024
 
 var errFrame = errors.New("jupyter: malformed frame")
@@ -99,7 +99,7 @@ func splitDefault(frame []byte) ([][]byte, error) {
 	return slices(frame, append(offsets, uint64(len(frame))), uint64(4*(1+count)))
 }
 
-// slices cuts a frame at its offsets, which must not decrease and must lie within it.
+// slices cuts a frame at its offsets. The offsets must not decrease, and must lie within the frame.
 func slices(frame []byte, offsets []uint64, least uint64) ([][]byte, error) {
 	parts := make([][]byte, 0, len(offsets)-1)
 	for i, end := range offsets[1:] {
@@ -112,7 +112,8 @@ func slices(frame []byte, offsets []uint64, least uint64) ([][]byte, error) {
 	return parts, nil
 }
 
-// MarshalV1 returns a message in the framing of [SubprotocolV1], which is always binary.
+// MarshalV1 returns a message in the framing of [SubprotocolV1]. A frame of this framing is always
+// binary.
 func MarshalV1(m *Message) ([]byte, error) {
 	header, err := json.Marshal(m.Header)
 	if err != nil {
@@ -142,7 +143,7 @@ func MarshalV1(m *Message) ([]byte, error) {
 
 // UnmarshalV1 reads a frame of [SubprotocolV1]. The message refers to the frame's memory.
 // UnmarshalV1 does not check that Metadata and Content are JSON. The code that reads these fields
-// checks it.
+// makes this check.
 func UnmarshalV1(frame []byte) (*Message, error) {
 	if len(frame) < 8 {
 		return nil, fmt.Errorf("%w: %d bytes", errFrame, len(frame))

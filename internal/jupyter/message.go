@@ -32,8 +32,8 @@ const (
 	StateDead       = "dead"
 )
 
-// Header identifies a message. Every answer carries the header of the request as
-// its parent.
+// Header identifies a message. The Parent of every answer is the header of the
+// request.
 type Header struct {
 	MsgID    string `json:"msg_id"`
 	MsgType  string `json:"msg_type"`
@@ -43,7 +43,7 @@ type Header struct {
 	Version  string `json:"version"`
 }
 
-// Date is the time of a message, in ISO 8601. Some clients leave it out.
+// Date is the time of a message, in ISO 8601. Some clients send no date.
 type Date string
 
 // UnmarshalJSON treats a value that is not a string as a missing date, and returns no error. This
@@ -65,7 +65,7 @@ type Message struct {
 	Parent   Header
 	Metadata json.RawMessage
 	Content  json.RawMessage
-	// Buffers are the binary parts. Nearly all messages have none (nil).
+	// Buffers are the binary parts. In nearly all messages, Buffers is nil.
 	Buffers [][]byte
 }
 
@@ -118,13 +118,13 @@ type ExecuteReply struct {
 	// Status is "ok", "error" or "aborted".
 	Status         string `json:"status"`
 	ExecutionCount int    `json:"execution_count"`
-	// UserExpressions holds one [ExpressionReply] for each requested expression.
+	// UserExpressions contains one [ExpressionReply] for each requested expression.
 	UserExpressions map[string]ExpressionReply `json:"user_expressions,omitempty"`
 	ErrorContent
 }
 
-// ExpressionReply is the value of one user expression: display data if
-// Status is "ok", an error otherwise.
+// ExpressionReply is the result of one user expression. If Status is "ok", the result is
+// display data. Otherwise it is an error.
 type ExpressionReply struct {
 	Status   string                     `json:"status"`
 	Data     map[string]json.RawMessage `json:"data,omitempty"`
@@ -185,8 +185,8 @@ type InputReply struct {
 	Value string `json:"value"`
 }
 
-// Encode calls json.Marshal. The type of content must be one that can always be encoded. If
-// json.Marshal fails, Encode panics, because this is a mistake in this program.
+// Encode calls json.Marshal. The type of content must be a type that can always be encoded. If
+// json.Marshal fails, Encode panics, because the failure is a mistake in this program.
 func Encode(content any) json.RawMessage {
 	data, err := json.Marshal(content)
 	if err != nil {
@@ -196,8 +196,8 @@ func Encode(content any) json.RawMessage {
 }
 
 // MaxMembers bounds the number of members of a kernel's content, together with the members of these
-// members. Examples are the lines of a traceback, or MIME types. Deeper values are not counted,
-// because they stay JSON.
+// members. Examples of members are the lines of a traceback, or MIME types. Deeper values are not
+// counted, because they are not decoded: they stay JSON.
 const MaxMembers = 100_000
 
 // Status returns the content of a status message. If the message is malformed, the result is zero.

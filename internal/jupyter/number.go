@@ -24,8 +24,8 @@ func (n *Number) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// ParseNumber reads the JSON of a [Number]. If the JSON is a string that is not a number, text is
-// this string.
+// ParseNumber reads the JSON of a [Number]. If the JSON is a string and this string is not a number,
+// text is the string.
 func ParseNumber(data []byte) (number float64, text string, err error) {
 	switch {
 	case string(data) == "null":

@@ -11,7 +11,8 @@ import (
 // ParseStream reads the content of a stream message. text may refer to the memory of content.
 // Nearly all messages of a busy kernel are output of code, and encoding/json would read each byte
 // several times. Kernels write an object of two strings. ParseStream reads such an object in one
-// pass, and uses encoding/json for anything else. The result is the same as that of encoding/json.
+// pass, and uses encoding/json for any other content. The result is always the result of
+// encoding/json.
 func ParseStream(content []byte) (name string, text []byte, err error) {
 	if name, text, ok := parsePlainStream(content); ok {
 		return name, text, nil
@@ -73,7 +74,7 @@ var plain = func() (table [256]bool) {
 	return table
 }()
 
-// cutString reads a JSON string. If it has no escapes, the value refers to the memory
+// cutString reads a JSON string. If the string has no escapes, value refers to the memory
 // of data.
 func cutString(data []byte) (value, rest []byte, ok bool) {
 	if data, ok = cutToken(data, '"'); !ok {
@@ -119,9 +120,8 @@ func plainPrefix(data []byte) int {
 	return n
 }
 
-// isPlain reports whether all eight bytes are plain. It subtracts a number from each byte. This
-// sets the highest bit of those bytes that are smaller than the number and did not have the bit
-// set.
+// isPlain reports whether all eight bytes are plain. It subtracts a number from each byte. If a byte
+// is smaller than the number, and its highest bit is not set, the subtraction sets this bit.
 func isPlain(bytes uint64) bool {
 	const each, high = 0x0101010101010101, 0x8080808080808080
 	quote, backslash := bytes^'"'*each, bytes^'\\'*each

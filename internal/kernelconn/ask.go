@@ -9,7 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// Question is a request to a kernel that runs no code, such as complete, inspect and
+// Question is a request that runs no code in the kernel, such as complete, inspect and
 // is_complete of Jupyter's protocol.
 type Question struct {
 	// Context and Language have the same meaning as in [Call].
@@ -21,9 +21,9 @@ type Question struct {
 }
 
 // Ask waits for its turn, sends a question to a kernel, and decodes the content of the answer into
-// reply. When ctx ends, Ask returns without an interrupt. The kernel then loses nothing, and
-// answers later requests when it has finished this one. If the context has lost its variables, Ask
-// does not report this. The next [Kernels.Execute] reports it.
+// reply. When ctx ends, Ask returns without interrupting the kernel. The kernel then loses nothing,
+// and answers later requests when it has finished this request. If the context has lost its
+// variables, Ask does not report the loss. The next [Kernels.Execute] reports it.
 func (ks *Kernels) Ask(ctx context.Context, q Question, reply any) error {
 	var a answer
 	err := ks.overOpen(ctx, q.Context, q.Language, func(k *Kernel) (err error) {

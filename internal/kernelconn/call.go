@@ -67,7 +67,8 @@ func (k *Kernel) execute(ctx context.Context, c Call) (jupyter.ExecuteReply, err
 	return a.reply, err
 }
 
-// ExecuteIfFree runs a request. If another execution is in progress, it returns an error instead.
+// ExecuteIfFree runs a request. If another execution is in progress, ExecuteIfFree runs nothing and
+// returns an error.
 func (k *Kernel) ExecuteIfFree(ctx context.Context, code jupyter.ExecuteRequest) (jupyter.ExecuteReply, error) {
 	select {
 	case k.turn <- struct{}{}:
@@ -95,7 +96,7 @@ func codeRequest(code jupyter.ExecuteRequest, h Handler) request {
 	return request{"execute", code, true}
 }
 
-// answer is the kernel's answer to a request, as far as it had arrived when the caller stopped
+// answer contains the part of the kernel's answer that arrived before the caller stopped
 // waiting. If the execution was given up, later messages are handled while the execution is
 // stopped.
 type answer struct {

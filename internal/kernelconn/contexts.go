@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// DefaultLanguage is the language of code for which none is named.
+	// DefaultLanguage is the language of code whose request names no language.
 	DefaultLanguage = "python"
 	// DefaultContext is another name for the first context of [DefaultLanguage]. The service accepts
-	// it, too.
+	// this name, too.
 	DefaultContext = "default"
 )
 
@@ -89,9 +89,9 @@ func (ks *Kernels) create(ctx context.Context, wanted Context) (*Context, error)
 	return &made, nil
 }
 
-// lookup returns the id of the context that a call must use. If id is not empty, this is the named
-// context, or its replacement. Otherwise it is the first context of the language. If the language
-// has no context, lookup creates one.
+// lookup returns the id of the context that a call must use. If id is not empty, the call must use
+// the named context, or its replacement. Otherwise it must use the first context of the language. If
+// the language has no context, lookup creates one.
 func (ks *Kernels) lookup(ctx context.Context, id, language string) (string, error) {
 	if id == DefaultContext {
 		id = ""
@@ -160,7 +160,7 @@ func (ks *Kernels) Restart(ctx context.Context, id string) error { return ks.end
 func (ks *Kernels) Remove(ctx context.Context, id string) error { return ks.end(ctx, id, true) }
 
 // end ends the kernel of a context and the connection to this kernel. If removal is set, it also
-// removes the context. Otherwise another kernel replaces the first.
+// removes the context. Otherwise another kernel replaces the ended kernel.
 func (ks *Kernels) end(ctx context.Context, id string, removal bool) error {
 	method, path := http.MethodPost, "/contexts/"+id+"/restart"
 	if removal {

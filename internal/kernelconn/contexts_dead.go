@@ -18,8 +18,8 @@ import (
 const maxDead = 1 << 10
 
 // deadContext is a context whose kernel died so often in a row that Jupyter does not start the
-// kernel again. The service's interpreter does not notice this. It still lists the context, but
-// never answers code that is sent to this context. So each handle has to replace the context with a
+// kernel again. The service's interpreter does not notice that the kernel is not
+// started again. It still lists the context, but never answers code that is sent to this context. So each handle has to replace the context with a
 // new one.
 type deadContext struct {
 	Context

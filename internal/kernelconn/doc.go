@@ -3,9 +3,9 @@
 // [Kernels] records the contexts of the sandbox: the default context of each language, the contexts
 // that lost their variables since the last call, and the dead contexts with their replacements. It
 // opens a connection to a kernel at the first call that needs this kernel. A [Kernel] is such a
-// connection. It is used by one call at a time. [Kernels.Execute] waits for its turn, sets the
+// connection. One call at a time uses a Kernel. [Kernels.Execute] waits for its turn, sets the
 // environment, sends the code, and reads the messages until the execution ends. If the websocket is
-// cut, it continues over another one. If the caller gives up, the code is interrupted. If the
+// cut, Execute continues over another websocket. If the caller gives up, the code is interrupted. If the
 // interrupt has no effect, the kernel is replaced.
 //
 // If the sandbox offers no websocket, [Kernels.ExecuteOverHTTP] sends the code to the interpreter

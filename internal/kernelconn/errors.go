@@ -27,7 +27,7 @@ var (
 	ErrUnknownLanguage = errors.New("no kernel for the language is installed in the sandbox")
 
 	// errStale means that the connection had already closed, and that a retry needs a
-	// new one.
+	// new connection.
 	errStale = fmt.Errorf("%w: the kernel's connection has ended: %w", ErrNotSent, api.ErrRetryable)
 	// errTooBig means that the server closed the connection because of the message.
 	errTooBig = fmt.Errorf("%w: it is larger than what the kernel's server takes in one message: upload it as a file and run that: %w", ErrNotSent, api.ErrInvalidArgument)
@@ -42,9 +42,9 @@ type InterruptedError struct {
 	Ran time.Duration
 	// Cause is the cause (see [context.Cause]) of the Go context that ended.
 	Cause error
-	// Starting reports that the kernel has sent nothing to this handle yet.
+	// Starting means that the kernel has sent nothing to this handle yet.
 	Starting bool
-	// Ended reports that the code stopped before the call returned.
+	// Ended means that the code stopped before the call returned.
 	Ended bool
 }
 

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// otherHalf bounds the time between a reply and the idle status. The two may arrive in either
-	// order, because they use different sockets behind the server.
+	// otherHalf bounds the time between a reply and the idle status. The two messages may arrive in
+	// either order, because they use different sockets behind the server.
 	otherHalf = 10 * time.Second
 	// causeTimeout bounds the wait for the message in which a dead kernel gives the reason for its
 	// end.
 	causeTimeout = 250 * time.Millisecond
 	// maxSilences bounds the number of silences in a row after a cut, for code that may ask for
-	// input. The bound is necessary because the cut may have lost the code's question. The code would
-	// then wait forever.
+	// input. The bound is necessary because the cut may have lost the code's request for input. The
+	// code would then wait forever.
 	maxSilences = 10
 	// maxReplyDepth limits the nesting of values in a reply.
 	maxReplyDepth = 16
@@ -39,8 +39,8 @@ type execution struct {
 	left     chan struct{}         // closed when messages are no longer read
 
 	// resumed means that the request was sent over an earlier websocket than the current one. barrier
-	// is the id of the barrier request, which is sent after the websocket was cut. It is empty if no
-	// barrier was sent. Kernel.mu guards both fields.
+	// is the id of the barrier request, which is sent after the websocket was cut. If no barrier
+	// request was sent, barrier is empty. Kernel.mu guards both fields.
 	resumed bool
 	barrier string
 	paused  bool // a pause of the sandbox cut the websocket over which the request was sent
@@ -66,7 +66,7 @@ type execution struct {
 
 // concerns reports whether the execution must handle a message. It must handle the messages about
 // the execution itself, messages about the end of its kernel, and the answers to its barrier. It
-// must also handle questions of threads that earlier code left behind.
+// must also handle requests for input from threads that earlier code left behind.
 func (e *execution) concerns(m *jupyter.Message) bool {
 	return m.Parent.MsgID == e.id || e.barrier != "" && m.Parent.MsgID == e.barrier || fateOf(m).deadly() || asks(m)
 }
@@ -91,8 +91,8 @@ func (e *execution) dropped() bool {
 	return e.unsent || (e.reply.Status == "aborted" || e.reply.Status == "abort") && !e.ran
 }
 
-// follow reads the messages of an execution until it is over, ctx ends, its limit
-// is reached or the handler fails.
+// follow reads the messages of an execution until the execution is over, ctx ends, the
+// limit of the execution is reached or the handler fails.
 func (k *Kernel) follow(ctx context.Context, e *execution, h Handler) error {
 	caller := ctx
 	ctx, unbind := h.Within(caller)
@@ -270,8 +270,9 @@ func (k *Kernel) noteBarrier(e *execution, m *jupyter.Message, state string) err
 	return nil
 }
 
-// doubt is called after each period of Timings.Silence. If no message was heard in this period, it
-// asks the server for the state of the kernel. The pings have shown that the websocket is alive.
+// doubt is called after each period of Timings.Silence. If no message was heard in this period,
+// doubt asks the server for the state of the kernel. The pings have shown that the websocket is
+// alive.
 func (k *Kernel) doubt(ctx context.Context, e *execution, heard bool) error {
 	if heard {
 		e.suspected, e.silences = false, 0

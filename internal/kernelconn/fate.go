@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// afterInterrupt bounds the wait, after another client interrupted the code, for a message that the
-// kernel is shutting down.
+// afterInterrupt bounds a wait after another client interrupted the code. It is the wait for a
+// message that the kernel is shutting down.
 const afterInterrupt = 500 * time.Millisecond
 
 // fate is the information in a message about the end of the kernel's process.
@@ -32,8 +32,8 @@ func (f fate) deadly() bool { return f.restarted || f.ended }
 
 // fateOf returns the fate in a message. If a kernel's process ended by itself, the server reports
 // "restarting" or "dead". If a client requested the end, the server reports nothing. It interrupts
-// the code first, and this interrupt looks like any other KeyboardInterrupt. But in this case the
-// kernel sends a shutdown_reply to all clients.
+// the code first, and this interrupt looks like any other KeyboardInterrupt. But after a client's
+// request, the kernel sends a shutdown_reply to all clients.
 func fateOf(m *jupyter.Message) fate {
 	switch {
 	case m.Header.MsgType == "status":

@@ -18,13 +18,13 @@ const MessageQueued = "queued"
 // goroutine of the call. If a function of the Handler returns an error, the execution is
 // interrupted, and the call returns this error.
 type Handler struct {
-	// Queued is called with the number of executions of this handle that run before this one, if
-	// there are any. It may be nil.
+	// If other executions of this handle run before this one, Queued is called with their number.
+	// Queued may be nil.
 	Queued func(position int) error
-	// Message receives every iopub message of the execution, and its requests for input. It may be
-	// nil.
+	// Message receives every iopub message of the execution, and the execution's requests for input.
+	// Message may be nil.
 	Message func(*jupyter.Message) error
-	// Input answers a request for input. If it ignores ctx, it may run longer than the execution. If
+	// Input answers a request for input. If Input ignores ctx, it may run longer than the execution. If
 	// Input is nil, the code cannot ask for input.
 	Input func(ctx context.Context, prompt string, password bool) (string, error)
 	// Limit returns a Go context that limits the code. It is called when the code is sent. If the

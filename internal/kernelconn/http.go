@@ -141,8 +141,8 @@ func (ks *Kernels) hasHeard(key string) bool {
 	return heard
 }
 
-// wholeLines is like bufio.ScanLines, but omits the incomplete line that remains
-// when the input is cut off.
+// wholeLines is like bufio.ScanLines, with one difference. If the input is cut off,
+// wholeLines omits the incomplete last line.
 func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	if atEOF && bytes.IndexByte(data, '\n') < 0 && !json.Valid(data) {
 		return len(data), nil, nil

@@ -15,8 +15,8 @@ import (
 // sends one request at a time to each context, and after a cut it checks that the
 // context runs code again before it sends any.
 
-// beginAttempts bounds the number of attempts, after a cut, to find out whether the interpreter
-// runs code again. If an attempt takes too long, it is interrupted, too.
+// beginAttempts bounds the number of attempts, after a request was cut, to find out whether the
+// interpreter runs code again. An attempt that takes too long is interrupted, too.
 const beginAttempts = 3
 
 // requestTurn is the turn of the requests for one context. Kernels.mu guards users;

@@ -79,7 +79,7 @@ func (q *questions) drop() {
 }
 
 // answer sends the answer to a request for input. If the websocket is cut
-// meanwhile, the answer is sent again over the next one.
+// meanwhile, the answer is sent again over the next websocket.
 func (k *Kernel) answer(a inputAnswer) error {
 	if errors.Is(a.err, io.EOF) {
 		a.value, a.err = endOfInput, nil
@@ -96,8 +96,8 @@ func (k *Kernel) answer(a inputAnswer) error {
 }
 
 // turnDown answers a question for which there is no handler. Such a question comes from a thread
-// that outlives its cell. If it got no answer, it would block the next code that asks for input
-// forever. If m is another message or nil, turnDown does nothing. It ignores an error of the
+// that outlives its cell. Without an answer, the question would forever block the next code that
+// asks for input. If m is another message or nil, turnDown does nothing. It ignores an error of the
 // connection, because the connection's reader notices this error.
 func (k *Kernel) turnDown(m *jupyter.Message) {
 	if m != nil && asks(m) {

@@ -66,7 +66,7 @@ func (k *Kernel) cut(caller, bounded context.Context, e *execution, h Handler) e
 }
 
 // interruptAside sends the first interrupt in the background. settle waits for the server's answer
-// to it, because a late interrupt would hit the next code.
+// to this interrupt, because a late interrupt would hit the next code.
 func (k *Kernel) interruptAside(ctx context.Context, e *execution) {
 	sent := make(chan struct{})
 	e.interrupts, e.interruptedAt, k.interruptSent = 1, time.Now(), sent

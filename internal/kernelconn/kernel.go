@@ -154,9 +154,9 @@ func (k *Kernel) hand(e *execution, m *jupyter.Message) {
 	}
 }
 
-// leave stops receive from passing messages to an execution. It turns down a question that is still
-// open: the question is treated as one of a thread that outlives its cell, because no handler can
-// answer it from now on.
+// leave stops receive from passing messages to an execution. If a question is still open, leave turns
+// it down like a question of a thread that outlives its cell, because no handler can answer the
+// question from now on.
 func (k *Kernel) leave(e *execution) {
 	close(e.left)
 	k.turnDown(e.asked)
@@ -220,7 +220,7 @@ func (k *Kernel) unfinished() *execution {
 }
 
 // write sends a message that belongs to the execution in progress. If sending fails, the websocket
-// can no longer be used, and receive notices that it has ended.
+// can no longer be used, and receive notices that the websocket has ended.
 func (k *Kernel) write(channel, kind string, parent jupyter.Header, content json.RawMessage) (ok bool) {
 	k.mu.Lock()
 	conn := k.conn
@@ -233,7 +233,7 @@ func (k *Kernel) write(channel, kind string, parent jupyter.Header, content json
 }
 
 // hangUp ends the websocket. receive then notices the end. If the kernel ended, the next call needs
-// another websocket, because over this one, the server would still accept code for a kernel that no
+// another websocket. Over this websocket, the server would still accept code for a kernel that no
 // longer exists. This websocket may also miss the first messages of a fresh kernel.
 func (k *Kernel) hangUp() {
 	k.mu.Lock()

@@ -90,13 +90,13 @@ func New(o Options) *Kernels {
 	}
 }
 
-// maxLookups bounds the number of contexts without a kernel that are tried for a call. More than
-// one may be tried, because the recorded context may no longer exist, and the next may be dead.
+// maxLookups bounds the number of contexts without a kernel that are tried for a call. A call may try
+// several, because the recorded context may no longer exist, and the next context may be dead.
 const maxLookups = 3
 
 // Disconnect ends the unused connections. It is called after the other side of the connections has
-// ended. Until this program noticed that end by itself, a call would send its code to a peer that
-// no longer exists, and could not know that the code did not run.
+// ended. Without Disconnect, this program would notice the end only later. Until then, a call would
+// send its code to a peer that no longer exists, and could not detect that the code did not run.
 func (ks *Kernels) Disconnect() {
 	ks.mu.Lock()
 	open := slices.Collect(maps.Values(ks.open))

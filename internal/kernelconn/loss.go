@@ -3,7 +3,7 @@ package kernelconn
 import "fmt"
 
 // lose records that a context has lost its variables. At the time of the loss, there was no call
-// that could report it. why is the reason.
+// that could report the loss. why is the reason for the loss.
 func (ks *Kernels) lose(id, why string) {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()

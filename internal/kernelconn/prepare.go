@@ -15,7 +15,7 @@ import (
 
 const (
 	// provePatience bounds the time between the two parts of a kernel's answer to an empty request.
-	// proveAttempts bounds the number of times that the request is sent.
+	// proveAttempts bounds the number of times that this empty request is sent.
 	provePatience = time.Second
 	proveAttempts = 10
 )

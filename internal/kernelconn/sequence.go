@@ -7,8 +7,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// Bounds of the memory for the ids of messages. They are necessary because another program chooses
-// the ids.
+// Bounds of the memory for the ids of messages. The bounds are necessary because another program
+// chooses the ids.
 const (
 	maxNumberings = 8
 	maxMissing    = 1 << 12

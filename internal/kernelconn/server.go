@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// Server carries requests to the services inside a sandbox.
+// Server sends requests to the services inside a sandbox.
 type Server interface {
 	// Do makes a request to a port, with the JSON in body. If body is nil, the request has no body.
 	// If stream is false, the whole answer must arrive within a limited time.

@@ -101,8 +101,8 @@ func (k *Kernel) isCut() bool {
 	return k.broken
 }
 
-// replace gives the context a fresh kernel in place of one that ignores interrupts. If that fails
-// it ends the context.
+// replace gives the context a fresh kernel in place of a kernel that ignores interrupts. If the
+// replacement fails, replace ends the context.
 func (k *Kernel) replace(ctx context.Context) {
 	const why = "code that was given up heeded no interrupt, so its kernel was "
 	k.primed.Store(false)

@@ -2,7 +2,8 @@ package kernelconn
 
 import "context"
 
-// waiting identifies a context of a sandbox whose code is waiting for the result of a tool.
+// waiting identifies a context of a sandbox. The code of this context is waiting for the result of a
+// tool.
 type waiting struct {
 	outer            *waiting
 	sandbox, context string
@@ -10,8 +11,8 @@ type waiting struct {
 
 type waitingKey struct{}
 
-// WithWaiting returns a Go context for the call of a tool. It records the sandbox and the context
-// whose code is waiting for this call.
+// WithWaiting returns a Go context for the call of a tool. The Go context records the sandbox and
+// the kernel context whose code is waiting for this call.
 func WithWaiting(ctx context.Context, sandboxID, contextID string) context.Context {
 	outer, _ := ctx.Value(waitingKey{}).(*waiting)
 	return context.WithValue(ctx, waitingKey{}, &waiting{outer, sandboxID, contextID})

@@ -49,7 +49,8 @@ type Image struct {
 // platform has the files of one architecture.
 type platform struct{ architecture, server, program string }
 
-// WriteTar writes the image as a tar archive of an OCI image layout. The same files give the same bytes.
+// WriteTar writes the image as a tar archive of an OCI image layout. From the same files it always writes
+// the same bytes.
 func (i Image) WriteTar(w io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "e2bctl-image-")
 	if err != nil {
@@ -162,8 +163,8 @@ func byArchitecture(paths []string) (map[string]string, error) {
 	return found, nil
 }
 
-// architectureOf returns the architecture of a program, as in GOARCH. The image has no libraries, so that
-// a program that needs them is an error.
+// architectureOf returns the architecture of a program, as in GOARCH. If the program needs shared
+// libraries, architectureOf returns an error, because the image has no libraries.
 func architectureOf(path string) (string, error) {
 	program, err := elf.Open(path)
 	if err != nil {
@@ -225,7 +226,8 @@ func (i Image) writeLayer(w io.Writer, p platform) error {
 	return errors.Join(err, archive.Close())
 }
 
-// addFile adds a file to an archive. Neither its time nor its owner is that of this machine.
+// addFile adds a file to an archive. It does not store the time and the owner that the file has on
+// this machine.
 func addFile(to *tar.Writer, name, path string, mode int64) error {
 	file, err := os.Open(path)
 	if err != nil {

@@ -58,9 +58,9 @@ func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	return value
 }
 
-// Soon runs f until one run takes less than bound, but at most five times. If no run does, the test
-// fails. Soon is for a test that code does not wait for one of its own timers. bound must be a
-// small part of the timer's duration. Then a run that waits for the timer always takes longer than
+// Soon runs f until one run takes less than bound, but at most five times. If no run takes less, the
+// test fails. Soon is for a test which checks that code does not wait for one of the code's own
+// timers. bound must be a small part of the timer's duration. Then a run that waits for the timer always takes longer than
 // bound, while a busy machine delays only some of the runs. f must prepare each run anew.
 func Soon(t testing.TB, what string, bound time.Duration, f func()) {
 	t.Helper()

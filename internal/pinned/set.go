@@ -1,7 +1,7 @@
 // Package pinned provides the pip and npm packages that tests need, at pinned versions with
 // digests. `make deps` fetches them to the user's cache directory. There is one copy for each
 // content of the pins, however many tests and checkouts use it. Tests only look for the fetched
-// packages. So no test waits for a package index, or fails because of one.
+// packages. So no test waits for a package index, or fails because of a package index.
 package pinned
 
 import (

@@ -194,8 +194,8 @@ func (l *Lock) Unmarshal(text []byte) error {
 // IsSHA256 reports whether s is a SHA-256 in the form used in locks.
 func IsSHA256(s string) bool { return lockedSum().MatchString(s) }
 
-// parseLocked reads a line. It returns nil without an error for an empty line or a
-// comment.
+// parseLocked reads a line of a lock. For an empty line or a comment it returns nil and no
+// error.
 func parseLocked(line string) (*Locked, error) {
 	line, comment := cutComment(line)
 	fields := strings.Fields(line)

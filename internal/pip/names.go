@@ -6,8 +6,8 @@ import (
 )
 
 // importNames maps names of modules to the distributions that contain these modules. It contains a
-// module only if the index has no project with the module's name, or if that project is a different
-// one. The map is made at its first use, like standardModules.
+// module only if the package index has no project with the module's name, or if this project is not
+// the one that the module belongs to. The map is made at its first use, like standardModules.
 var importNames = sync.OnceValue(func() map[string]string {
 	return map[string]string{
 		"Bio": "biopython", "Crypto": "pycryptodome", "Cryptodome": "pycryptodomex", "MySQLdb": "mysqlclient", "OpenSSL": "pyOpenSSL", "PIL": "pillow",

@@ -19,8 +19,8 @@ import (
 const maxCertificates = 4 << 20
 
 // Settings are the settings of this machine's pip that determine where packages come from. With
-// them, a sandbox that installs packages for this program should find the same packages as this
-// machine. Settings contains no proxies, because the service decides how a sandbox reaches the
+// these settings, a sandbox that installs packages for this program should find the same packages as
+// this machine. Settings contains no proxies, because the service decides how a sandbox reaches the
 // network.
 type Settings struct {
 	Envs map[string]string // the variables PIP_*, except PIP_CERT

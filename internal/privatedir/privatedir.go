@@ -1,5 +1,5 @@
-// Package privatedir finds a directory for files that no other user may write. It finds one even if
-// the home directory does not exist or is not writable.
+// Package privatedir finds a directory for files that no other user may write. It finds such a
+// directory even if the home directory does not exist or is not writable.
 package privatedir
 
 import (
@@ -19,12 +19,12 @@ type Base struct {
 
 // The bases. In each of them, e2bctl has its own directory.
 var (
-	// Cache is in the user's cache directory.
+	// Cache is a directory in the user's cache directory.
 	Cache = Base{"the cache directory", "XDG_CACHE_HOME", func() (string, error) {
 		cache, err := os.UserCacheDir()
 		return filepath.Join(cache, "e2bctl"), err
 	}}
-	// State is in XDG_STATE_HOME, the directory for data that must outlive a cache.
+	// State is a directory in XDG_STATE_HOME, the directory for data that must outlive a cache.
 	State = Base{"the state directory", "XDG_STATE_HOME", func() (string, error) {
 		if state := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(state) {
 			return filepath.Join(state, "e2bctl"), nil
@@ -41,7 +41,8 @@ var (
 		}
 		return filepath.Join(runtime, "e2bctl"), Check(runtime)
 	}}
-	// Temporary is in the directory for temporary files. All users share that directory.
+	// Temporary is a directory in the directory for temporary files. All users share the directory for
+	// temporary files.
 	Temporary = Base{"the temporary directory", "TMPDIR", func() (string, error) {
 		base := filepath.Join(os.TempDir(), fmt.Sprintf("e2bctl-%d", os.Geteuid()))
 		if err := os.Mkdir(base, 0o700); err != nil && !errors.Is(err, os.ErrExist) {

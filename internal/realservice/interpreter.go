@@ -27,7 +27,7 @@ const (
 )
 
 // interpreter stands in for the service's server on port 49999, and has the same faults as this
-// server. The reference of the data plane describes them. interpreter answers the requests of the
+// server. The reference of the data plane describes these faults. interpreter answers the requests of the
 // SDK.
 type interpreter struct {
 	jupyter *jupyterServer

@@ -34,7 +34,7 @@ type jupyterServer struct {
 }
 
 // startJupyter starts a Jupyter server whose root is home, with the
-// configuration of the template. It ends with the test.
+// configuration of the template. The server ends with the test.
 func startJupyter(t testing.TB, home string) *jupyterServer {
 	t.Helper()
 	interpreter, packages := Packages.FindPython(t)

@@ -236,7 +236,7 @@ func (k *kernel) interrupt(ctx context.Context) error {
 	return k.jupyter.call(ctx, http.MethodPost, "/api/kernels/"+k.id+"/interrupt", nil, nil)
 }
 
-// queue holds the lines of a request, so that a slow reader does not block the
+// queue stores the lines of a request, so that a slow reader does not block the
 // sender.
 type queue struct {
 	mu    sync.Mutex

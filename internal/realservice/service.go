@@ -45,8 +45,8 @@ type Service struct {
 }
 
 // Start starts a service, which ends with the test. Starting takes seconds, so tests should share a
-// service if they can. If Python or the packages are missing, the test is skipped. With CI=true,
-// the test then fails.
+// service if they can. If Python or the packages are missing, the test is skipped, but with CI=true
+// it fails.
 func Start(t testing.TB) *Service {
 	t.Helper()
 	home := t.TempDir()

@@ -58,7 +58,7 @@ func (r *Relay) target() string {
 	return r.to
 }
 
-// Cut ends all connections. New ones are passed on.
+// Cut ends all connections. The relay still passes on new connections.
 func (r *Relay) Cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -63,5 +63,5 @@
 //     and no servers inside. None has the machine's own network, and ignores
 //     [sandbox.WithInternet].
 //   - If root calls Start, Restricted sandboxes run as a separate account. If that
-//     account cannot enter the directories of the Python, it uses the Python of /usr.
+//     account cannot enter the directories of the Python, they use the Python of /usr.
 package local

@@ -9,8 +9,8 @@ import (
 )
 
 // WithRunsc sets the program of gVisor for [EngineGVisor]. The default is the program that
-// [SetupGVisor] built. The cloud opens the program when it creates the first sandbox of this engine,
-// from a template such as base-gvisor.
+// [SetupGVisor] built. The cloud does not open the program before it creates the first sandbox of
+// this engine, from a template such as base-gvisor.
 func WithRunsc(path string) Option { return func(s *settings) { s.runsc = path } }
 
 // SetupGVisorParams are the optional parameters of [SetupGVisor].

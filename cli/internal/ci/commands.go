@@ -32,8 +32,8 @@ func escaped(text string) string {
 }
 
 // Inert returns a writer that writes text to w in a form that no runner takes for a command. Each
-// line must be written by one call. Inert puts a backslash before "::", and a space before the "["
-// of older commands. JSON with this change is still valid.
+// line must be written by one call of Write. Inert puts a backslash before "::". In the older form
+// of commands it puts a space before the "[". JSON with these changes is still valid.
 func Inert(w io.Writer) io.Writer { return inert{w} }
 
 type inert struct{ w io.Writer }

@@ -9,7 +9,8 @@ import (
 // compatible with it.
 func InActions(getenv func(name string) string) bool { return getenv("GITHUB_ACTIONS") == "true" }
 
-// OutputVariable names the file that sets the outputs of a step.
+// OutputVariable is the name of an environment variable. The value of that variable is the path of
+// the file in which a step sets its outputs.
 const OutputVariable = "GITHUB_OUTPUT"
 
 // IsOutputName reports whether an output of a step can have the name.

@@ -26,8 +26,7 @@ func (f *Factory) Group(title string) (end func()) {
 }
 
 // Mask makes the runner hide a secret in the log, if [Factory.Annotates] is true. If standard error
-// is a file, Mask writes nothing, because the file would then contain the secret and is not the
-// log.
+// is a file, Mask writes nothing: a file is not the log, and it would then contain the secret.
 func (f *Factory) Mask(secret string) {
 	if secret != "" && !f.IO.ErrIsFile {
 		f.tellRunner(ci.Mask(secret))

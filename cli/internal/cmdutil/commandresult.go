@@ -8,8 +8,8 @@ import (
 )
 
 // Explain writes facts that a command cannot write itself. They are the signal that ended the
-// command, and the cause if the sandbox reports it. If processes that the command started still
-// have its output open, Explain writes that, too: their further output is lost.
+// command and, if the sandbox reports it, the cause of that end. If processes that the command
+// started still have its output open, Explain also warns that their further output is lost.
 func Explain(w io.Writer, name string, result *sandbox.CommandResult) {
 	if plain := fmt.Sprintf("exit status %d", result.ExitCode); result.ExitCode != 0 && result.Status != "" && result.Status != plain {
 		fmt.Fprintf(w, "e2bctl: %s: the command failed: %s\n", name, Printable(result.Status))
@@ -19,7 +19,7 @@ func Explain(w io.Writer, name string, result *sandbox.CommandResult) {
 	}
 }
 
-// The statuses that e2bctl returns when the remote command itself returned none.
+// The statuses that e2bctl returns when the remote command itself returned no status.
 const (
 	failed    = 1
 	signalled = 128 // the status is this plus the number of the signal

@@ -65,8 +65,8 @@ type Opener func(context.Context) (*Connection, error)
 
 // Opener returns a function that connects to the service of the command. With --local that is the
 // service ifLocal, and otherwise the remote service. An address on the command line overrides
-// E2BCTL_LOCAL. Together with the flag --local it is an error. limits, which may be nil, apply to a
-// local cloud that the command starts. With any other service they are an error.
+// E2BCTL_LOCAL, but an address together with the flag --local is an error. limits apply to a local
+// cloud that the command starts. With any other service, limits are an error. limits may be nil.
 func (f *Factory) Opener(cmd *cobra.Command, isLocal bool, ifLocal Where, limits *ResourceFlags) (Opener, error) {
 	w, err := f.where(cmd, isLocal, ifLocal)
 	if err != nil {
@@ -120,7 +120,8 @@ func (f *Factory) where(cmd *cobra.Command, isLocal bool, ifLocal Where) (Where,
 	return remote, nil
 }
 
-// LacksKey reports whether a remote service could not be used, because there is no key for it. It sends nothing.
+// LacksKey reports whether the command cannot use a remote service because it has no key. It sends
+// no request.
 func (f *Factory) LacksKey() bool {
 	client, err := sandbox.NewClient(f.ClientOptions()...)
 	if err == nil {

@@ -72,8 +72,8 @@ type OwnError struct {
 func (e *OwnError) Error() string { return e.Err.Error() }
 func (e *OwnError) Unwrap() error { return e.Err }
 
-// OwnFailure marks an error that is not a remote status as a failure of e2bctl,
-// so that its status cannot be mistaken for the command's.
+// OwnFailure marks an error as a failure of e2bctl if it is not a remote status. The exit status
+// for such a failure cannot be mistaken for that of the remote command.
 func OwnFailure(err error) error {
 	if err == nil {
 		return nil

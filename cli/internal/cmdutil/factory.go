@@ -67,8 +67,8 @@ func (f *Factory) AddFlags(root *cobra.Command) {
 	root.MarkFlagsMutuallyExclusive("env-file", "no-env-file")
 }
 
-// ReadOutputFlag reads -o and --annotate from a command line that cannot be parsed. It finds them
-// even after the mistake.
+// ReadOutputFlag reads -o and --annotate from a command line that cannot be parsed. It finds these
+// flags even behind the part that cannot be parsed.
 func (f *Factory) ReadOutputFlag(args []string) {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
@@ -115,8 +115,8 @@ func (f *Factory) Quiet() bool { return f.flags.quiet }
 // Verbose reports whether requests are logged.
 func (f *Factory) Verbose() bool { return f.flags.verbose }
 
-// Progress returns the writer for progress: standard error, or a writer that discards it with
-// [Factory.Quiet].
+// Progress returns the writer for progress. With [Factory.Quiet] that writer discards the progress,
+// and otherwise it is standard error.
 func (f *Factory) Progress() io.Writer {
 	if f.Quiet() {
 		return io.Discard

@@ -139,7 +139,7 @@ type results struct {
 	names     []string  // the names of the JSON members that -o name prints
 	filter    *jqFilter // nil without --jq
 	noHeaders bool
-	done      func() context.Context // returns a context that stops the filter of --jq when it ends
+	done      func() context.Context // returns a context whose end stops the filter of --jq
 }
 
 // formatted writes v and returns true if w has a format other than plain JSON. Otherwise it writes

@@ -101,7 +101,7 @@ func FlagArguments(flag *pflag.Flag) []string {
 	return values
 }
 
-// Check refuses the flags with another engine than kubernetes. e may be "".
+// Check refuses the flags if the engine e is not kubernetes. It also refuses them if e is "".
 func (k *KubernetesFlags) Check(cmd *cobra.Command, e string) error {
 	if e == kubelink.Name {
 		return k.CheckHome(cmd)
@@ -122,7 +122,7 @@ func (k *KubernetesFlags) CheckHome(cmd *cobra.Command) error {
 	return nil
 }
 
-// Options returns what the flags say.
+// Options returns the settings of the flags.
 func (k *KubernetesFlags) Options() kubelink.Options {
 	o := k.options
 	o.HomeBytes, o.Templates = int64(k.home), k.templates

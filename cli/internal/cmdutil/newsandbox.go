@@ -43,16 +43,16 @@ func (n *NewSandboxFlags) Add(cmd *cobra.Command, lifetime string) {
 	n.add(cmd, lifetime)
 }
 
-// AddMany is Add for a command that creates any number of sandboxes, so that there is no single ID to
-// write to a file.
+// AddMany works like Add, but is for a command that creates any number of sandboxes. It does not
+// add the flags that write an ID to a file, because there is no single ID.
 func (n *NewSandboxFlags) AddMany(cmd *cobra.Command, lifetime string) {
 	n.all = pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
 	n.all.StringVarP(&n.Template, "template", "t", "", "create the sandboxes from template `NAME`")
 	n.add(cmd, lifetime)
 }
 
-// AddNew is Add for a command that uses an existing sandbox unless --new names the template
-// of a new one.
+// AddNew works like Add, but is for a command that normally uses an existing sandbox. With the flag
+// --new, which names a template, the command creates a new sandbox instead.
 func (n *NewSandboxFlags) AddNew(cmd *cobra.Command, lifetime string) {
 	n.all = pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
 	n.all.StringVar(&n.Template, "new", "", "create a sandbox from `TEMPLATE`")

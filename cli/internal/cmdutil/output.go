@@ -14,8 +14,8 @@ import (
 	"golang.org/x/text/width"
 )
 
-// WriteJSON writes v as one indented JSON document. It escapes all characters on which a terminal
-// may act, including those that JSON allows in strings, and bytes that are not UTF-8.
+// WriteJSON writes v as one indented JSON document. It escapes bytes that are not UTF-8, and all
+// characters on which a terminal may act, including the ones that JSON allows in strings.
 func WriteJSON(w io.Writer, v any) error {
 	if done, err := formatted(w, v); done {
 		return err
@@ -112,8 +112,8 @@ func writeTable(w io.Writer, width int, header []string, rows [][]string, shorte
 	return writeRows(w, room, append([][]string{header}, cells...))
 }
 
-// roomOfLast returns the number of the terminal's columns, of width in total, that are left for the
-// last column of a table.
+// roomOfLast returns the room for the last column of a table on a terminal of width columns, in
+// columns of the terminal.
 func roomOfLast(width int, header []string, cells [][]string) int {
 	for column := range len(header) - 1 {
 		width -= widest(header[column:column+1], cells, column) + tablePadding

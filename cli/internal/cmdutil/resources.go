@@ -11,9 +11,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// ResourceFlags are the flags for the resources of each sandbox of a local cloud, and for its
-// engine. A cloud has the same limits for all its sandboxes, so the flags are for commands that
-// start a cloud. On other services, the template determines the resources.
+// ResourceFlags are the flags for the resources of each sandbox of a local cloud, and for the
+// engine of that cloud. A cloud has the same limits for all its sandboxes, so the flags are for
+// commands that start a cloud. On other services, the template determines the resources.
 type ResourceFlags struct {
 	engine       OwnEngine
 	isolation    Isolation

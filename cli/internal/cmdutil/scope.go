@@ -14,7 +14,8 @@ func Closing(c io.Closer, err *error) { *err = KeepStatus(*err, c.Close()) }
 // WithClose closes c after a step that failed with err, and returns both errors.
 func WithClose(err error, c io.Closer) error { return errors.Join(err, c.Close()) }
 
-// WithLimit limits ctx to the value of the flag called name, unless that is 0.
+// WithLimit limits ctx to the time d, the value of the flag called name. If d is 0, there is no
+// limit.
 func WithLimit(ctx context.Context, name string, d Duration) (context.Context, context.CancelFunc) {
 	if d <= 0 {
 		return ctx, func() {}

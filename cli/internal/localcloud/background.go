@@ -88,7 +88,7 @@ func (p Place) await(ctx context.Context) (Record, error) {
 const startWait = 20 * time.Second
 
 // startBackground starts `local up` in a new session and returns when that cloud is ready. If ctx
-// ends before, startBackground ends the process.
+// ends before the cloud is ready, startBackground ends the process.
 func (p Place) startBackground(ctx context.Context, want Settings) (Record, error) {
 	program, err := os.Executable()
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// besidePrefix begins the names of the directories of local clouds that run beside the user's.
+// besidePrefix begins the name of the directory of each local cloud that runs beside the user's
+// local cloud.
 const besidePrefix = "beside-"
 
 // FindFor returns the place of the local cloud with the state directory state, an absolute path. If
@@ -32,8 +33,8 @@ func FindFor(state string) (Place, error) {
 	return place, nil
 }
 
-// FindFree returns the place for a new local cloud with this state directory and a port of its
-// own. If the user's local cloud has another state directory, the new one runs beside it.
+// FindFree returns the place for a new local cloud with this state directory and a port of its own.
+// If the user's local cloud has another state directory, the new cloud runs beside that cloud.
 func FindFree(ctx context.Context, state string) (Place, error) {
 	place, err := FindFor(state)
 	if err != nil || place.Separate() {
@@ -49,15 +50,15 @@ func FindFree(ctx context.Context, state string) (Place, error) {
 	return own, nil
 }
 
-// beside returns the place of the local cloud with the given state directory that runs while
-// another cloud has the place p.
+// beside returns the place of a local cloud with the given state directory. That cloud runs beside
+// the cloud with the place p.
 func (p Place) beside(state string) Place {
 	sum := sha256.Sum256([]byte(state))
 	return Place{dir: filepath.Join(p.dir, besidePrefix+hex.EncodeToString(sum[:8]))}
 }
 
-// Separate reports whether p is the place of a local cloud that runs beside the user's. Such a
-// place belongs to one state directory.
+// Separate reports whether p is the place of a local cloud that runs beside the user's local cloud.
+// Such a place belongs to one state directory.
 func (p Place) Separate() bool { return strings.HasPrefix(filepath.Base(p.dir), besidePrefix) }
 
 // Beside returns the records of the local clouds that run beside the cloud of p.

@@ -12,8 +12,8 @@ import (
 )
 
 // lockFile locks file for this process until the process ends or closes it. It returns false if
-// another process holds the lock. It uses a record lock, because the system can report the holder
-// of such a lock without taking the lock.
+// another process holds the lock. It uses a record lock, because a process can find the holder of
+// such a lock without taking the lock.
 func lockFile(file *os.File) (bool, error) {
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 	err := unix.FcntlFlock(file.Fd(), unix.F_SETLK, &lock)

@@ -36,7 +36,7 @@ type Record struct {
 	// IsolationNote is the reason why the isolation is less than full. It is empty if the user
 	// requested that level by name.
 	IsolationNote string `json:"isolationNote,omitempty"`
-	// Ask means that the cloud asks about hosts on its terminal.
+	// Ask means that the cloud asks on its terminal whether a sandbox may reach a host.
 	Ask bool `json:"ask,omitempty"`
 	// NotEnforced are the limits that nothing enforces on this machine, each with the reason.
 	NotEnforced []string `json:"notEnforced,omitempty"`
@@ -111,9 +111,9 @@ func AuthorityDir() (dir, note string, err error) {
 }
 
 // Find returns the place of this user's local cloud, and creates its directory if it is missing.
-// Containers may share a home directory. If the local cloud of another container uses the place
-// there, Find returns a place in the directory for temporary files. A process that holds a claim
-// must not call Find, because it would lose its lock.
+// Containers may share a home directory. If the local cloud of another container uses the place in
+// that directory, Find returns a place in the directory for temporary files. A process that holds a
+// claim must not call Find, because the process would lose its lock.
 func Find() (Place, error) {
 	place, err := findIn(privatedir.Runtime, privatedir.Cache, privatedir.Temporary)
 	if err != nil {
@@ -164,7 +164,7 @@ func (p Place) Others() string {
 	return "the local cloud in " + p.others + " is another container's that shares the directory; e2bctl local up --state-dir DIR --port PORT starts one here"
 }
 
-// none returns ErrNone, with an explanation if there is one.
+// none returns ErrNone. If [Place.Others] returns a note, none adds the note to the error.
 func (p Place) none() error {
 	if others := p.Others(); others != "" {
 		return fmt.Errorf("%w; %s", ErrNone, others)
@@ -244,8 +244,8 @@ func (p Place) Read() (Record, error) {
 	return record, nil
 }
 
-// holder returns the ID of the process that is the local cloud. It returns 0 if there is none, and
-// elsewhere if the process is not visible to this one.
+// holder returns the ID of the process that is the local cloud. If there is no such process, it
+// returns 0. If the process is not visible to this one, it returns the constant elsewhere.
 func (p Place) holder() (int, error) {
 	lock, err := p.openLock()
 	if err != nil {

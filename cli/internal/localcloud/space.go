@@ -93,8 +93,8 @@ func surveySpace(ctx context.Context, dir string) (space Space, err error) {
 	return space, nil
 }
 
-// EmptyCache removes cached steps of builds, their archives and container images from a
-// state directory that no process uses, and the layers that nothing else needs.
+// EmptyCache removes cached steps of builds, their archives and container images, and the layers
+// that nothing else needs. The state directory dir must not be in use by a process.
 func EmptyCache(ctx context.Context, dir string) (err error) {
 	s, err := openState(ctx, dir)
 	if err != nil {

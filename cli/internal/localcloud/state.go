@@ -27,7 +27,7 @@ func StateDir() (dir, note string, err error) {
 // State is the content of a state directory.
 type State struct {
 	Dir     string
-	InUse   *store.InUseError // names the process that has the directory open; nil: no process has
+	InUse   *store.InUseError // names the process that has the directory open; nil: no process has it open
 	Kept    []Kept            // the paused sandboxes, ordered by ID
 	Space   Space             // the space of snapshots and templates
 	Volumes volumes.Space

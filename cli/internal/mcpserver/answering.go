@@ -15,9 +15,9 @@ import (
 const answerPatience = 30 * time.Second
 
 // answering is a transport that delays the report of the end of its input. It reports the end when
-// all calls are answered, nobody can read the answers, or patience is over. The library
-// cancels open calls at the end of the input, but a script may pipe its calls in and wait for the
-// answers.
+// all calls are answered, nobody can read the answers, or the time in patience has passed. The
+// library cancels open calls at the end of the input, but a script may pipe its calls in and wait
+// for the answers.
 type answering struct {
 	sdk.Transport
 	out      io.Writer // receives the answers

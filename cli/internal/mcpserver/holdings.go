@@ -25,7 +25,7 @@ type holdings struct {
 	life    context.Context //nolint:containedctx // the server's context: sandboxes outlive calls
 	end     context.CancelFunc
 
-	connect   func() (*sandbox.Client, error) // returns the client of the service, after it waited for the connection
+	connect   func() (*sandbox.Client, error) // waits for the connection to the service, and returns the client of the service
 	connected chan struct{}
 
 	mu          sync.Mutex
@@ -153,7 +153,7 @@ func (h *holdings) adopt(ctx context.Context, id string) (*held, error) {
 }
 
 // ofSession returns the sandbox of a session, and creates one if the session has none. The sandbox
-// may outlive the session, because another client may name it. It is ended when it is idle.
+// may outlive the session, because another client may name it. The server ends an idle sandbox.
 func (h *holdings) ofSession(ctx context.Context, session *sdk.ServerSession) (*held, func(), error) {
 	if len(h.config.Sandboxes) > 0 {
 		return h.named(ctx, h.config.Sandboxes[0])

@@ -25,8 +25,8 @@ const MaxRequestBytes = 4 << 20
 // DNS rebinding, a request that arrives on loopback is also refused if its Host is not loopback.
 //
 // Since its version 2026-07-28 the protocol has no sessions over HTTP. A client of an earlier
-// version has a session. It ends when it has been unused for [Config.Idle], or earlier to make room
-// for another session.
+// version has a session. The session ends when it has been unused for [Config.Idle], or earlier to
+// make room for another session.
 //
 // With a [connlimit.Listener], a connection counts as in use while a request with the token is served.
 func (s *Server) Handler(token string) http.Handler {
@@ -135,8 +135,8 @@ func (w *timedWriter) FlushError() error {
 func (w *timedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // withWholeBody reads the whole body of a request before it calls next, so that a client that sends
-// slowly occupies no session and no call. It then removes the time limit of the body, which would
-// otherwise cancel the call later.
+// slowly occupies no session and no call. It then removes the time limit of the body, because that
+// limit would otherwise cancel the call later.
 func withWholeBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequestBytes))

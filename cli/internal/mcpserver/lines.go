@@ -13,9 +13,9 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// checkedLines reads the messages of a client, one per line. It answers a line that is not a
-// message with an error, and does not pass it on: the library would end the connection, and with
-// that the sandbox of the session.
+// checkedLines reads the messages of a client, one per line. If a line is not a message,
+// checkedLines answers with an error, and does not pass the line on. For such a line the library
+// would end the connection, and thereby the sandbox of the session.
 type checkedLines struct {
 	io.Closer
 	in   *bufio.Reader

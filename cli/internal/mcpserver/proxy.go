@@ -21,7 +21,7 @@ import (
 // Python functions. The server runs on this machine and keeps its credentials there: only arguments
 // and results of calls reach the sandbox.
 type Proxy struct {
-	// Name is the prefix of the names of the Python functions, followed by an underscore.
+	// Name, with an underscore after it, is the prefix of the names of the Python functions.
 	Name string
 	// Command is the program of the server and its arguments.
 	Command []string
@@ -140,8 +140,8 @@ func (s *proxied) hasEnded() bool {
 	}
 }
 
-// connect starts a server and reads the list of its tools. The caller must close the session. The
-// session is nil if connect fails before it has one.
+// connect starts a server and reads the list of its tools. The caller must close the session. If
+// connect fails before the session has begun, it returns a nil session.
 func (p *proxies) connect(proxy Proxy, start *proxied) (*sdk.ClientSession, error) {
 	ctx, cancel := context.WithTimeout(p.life, p.patience)
 	defer cancel()
@@ -243,8 +243,8 @@ func (e *endpoint) search(ctx context.Context, query string) *sdk.CallToolResult
 	return a.result()
 }
 
-// ranked returns the tools whose text contains a word of the query. Tools that contain more of its
-// words come first.
+// ranked returns the tools whose text contains a word of the query. Tools with more words of the
+// query come first.
 func ranked(tools []agent.Tool, query string) []agent.Tool {
 	words := strings.Fields(strings.ToLower(query))
 	if len(words) == 0 {

@@ -30,8 +30,8 @@ func elicitation(text string) *sdk.ElicitParams {
 }
 
 // answered calls run and returns its result. It sends the questions that run asks to the user of
-// the client. If req is the answer to a question, answered continues the call that asked it
-// instead.
+// the client. If req contains the answer to a question, answered does not call run. It continues
+// the call that asked the question.
 func (e *endpoint) answered(ctx context.Context, req *sdk.CallToolRequest, run func(context.Context, question) *sdk.CallToolResult) (*sdk.CallToolResult, error) {
 	client := req.Session.InitializeParams()
 	canAsk := client != nil && client.Capabilities != nil && client.Capabilities.Elicitation != nil
@@ -214,7 +214,7 @@ func (a *asking) host(ctx context.Context, host string, port int) bool {
 	return false
 }
 
-// refused returns the hosts that were refused since its last call.
+// refused returns the hosts that were refused since the last call of refused.
 func (a *asking) refused() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

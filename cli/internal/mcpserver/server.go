@@ -71,7 +71,8 @@ type Config struct {
 	// Publish makes a port of a sandbox reachable. It returns the address, and a function that ends
 	// the publication. If Publish is nil, the server has no tool publish_port.
 	Publish func(ctx context.Context, sb *sandbox.Sandbox, port int) (address string, end func() error, err error)
-	// Place describes the machine of the sandboxes and their network to the model, in a sentence each.
+	// Place describes the sandboxes to the model: a sentence about their machine, and a sentence about
+	// their network.
 	Place string
 	// Version is the version of the server.
 	Version string
@@ -218,8 +219,8 @@ type endpoint struct {
 	sessions bool
 }
 
-// instructions returns the text with the information for the model that the descriptions of the
-// tools do not contain.
+// instructions returns a text for the model. It contains the information that is missing from the
+// descriptions of the tools.
 func (s *Server) instructions(sessions bool) string {
 	lines := []string{
 		"The tools run code and commands in a sandbox: a Linux machine of its own, apart from the user's machine and files.",

@@ -12,8 +12,8 @@ import (
 // maxSessions bounds the sessions over HTTP that are open at the same time.
 const maxSessions = 100
 
-// sessionHeader is the header with the id of a session. In a request it is the session of the
-// request. In an answer it is a new session.
+// sessionHeader is the header with the id of a session. A request contains the id of its session.
+// An answer contains the id of a new session.
 const sessionHeader = "Mcp-Session-Id"
 
 // sessions bounds the sessions over HTTP. The limit is necessary because many clients never end
@@ -121,8 +121,8 @@ func (s *sessions) begin() bool {
 	return true
 }
 
-// opened records the end of a request that was allowed to open a session. id is the session that it
-// opened. If the request was refused, it opened no session.
+// opened records the end of a request that was allowed to open a session. id is the session that
+// the request opened. If the request was refused, it opened no session, and id is "".
 func (s *sessions) opened(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,8 +132,9 @@ func (s *sessions) opened(id string) {
 	}
 }
 
-// trim forgets the sessions that have ended, and then ends unused sessions until no more than most
-// are open. It begins with the sessions that have been unused for the longest time.
+// trim forgets the sessions that have ended. If more than most sessions remain, it then ends unused
+// sessions until no more than most are open. trim begins with the sessions that have been unused for
+// the longest time.
 func (s *sessions) trim(most int) {
 	if len(s.open) <= most {
 		return

@@ -63,9 +63,9 @@ func toolOf[In any](declared *sdk.Tool, run func(context.Context, *endpoint, *sd
 	})
 }
 
-// newRawTool returns a tool whose arguments are JSON for the type in. The library checks that they
-// fit this type. The library's AddTool is generic and is compiled for each type of arguments. This
-// is its only use, with one type for all tools.
+// newRawTool returns a tool whose arguments are JSON for the type in. The library checks that the
+// arguments fit this type. The library's AddTool is generic and is compiled for each type of
+// arguments. Only newRawTool calls it, with one type of arguments for all tools.
 func newRawTool(declared *sdk.Tool, in reflect.Type, run func(context.Context, *endpoint, *sdk.CallToolRequest, json.RawMessage) (*sdk.CallToolResult, error)) tool {
 	schema, err := jsonschema.ForType(in, &jsonschema.ForOptions{})
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 // Mirror keeps one directory equal to another.
 type Mirror struct {
-	// Local is a directory of this machine. It must exist unless Pull is set.
+	// Local is a directory of this machine. It may be missing only if Pull is set.
 	Local string
 	// Sandbox is the sandbox with the directory Dir. The files in Dir belong to User. A relative Dir
 	// starts at the home directory of User.

@@ -32,8 +32,8 @@ type plan struct {
 	remove  []string // the entries that only the destination has, each directory after its content
 }
 
-// newPlan compares two trees. The plan removes entries that the source does not have only if remove
-// is set. It never removes a directory that contains ignored entries.
+// newPlan compares two trees. The plan removes the entries that the source does not have, but only
+// if remove is set. It never removes a directory that contains ignored entries.
 func newPlan(from, to tree, remove bool) (*plan, error) {
 	p, send := &plan{}, map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(from)) {

@@ -20,7 +20,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Exit statuses of the command lines for a directory that is missing, or that is no directory.
+// The shell command lines exit with statusMissing if the directory is missing, and with statusNoDir
+// if its path is that of another kind of file.
 const (
 	statusMissing = 102
 	statusNoDir   = 120

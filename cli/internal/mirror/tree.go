@@ -25,8 +25,8 @@ const unsendable = fs.ModeIrregular
 
 func (e entry) isDir() bool { return e.kind == fs.ModeDir }
 
-// timeStep is the precision with which times are compared, because some file systems store times no
-// more precisely.
+// timeStep is the precision with which times are compared, because some file systems store times
+// with no higher precision.
 const timeStep = 100 * time.Nanosecond
 
 // equals reports whether the entries are equal, so that nothing needs to be sent.
@@ -128,7 +128,8 @@ func localEntry(root *os.Root, name string, d fs.DirEntry) (entry, error) {
 	return e, err
 }
 
-// readIgnoreFile adds the .gitignore of a directory. One that is a link does not count, as in git.
+// readIgnoreFile adds the .gitignore of a directory. Like git, it does not read a .gitignore that
+// is a symbolic link.
 func readIgnoreFile(root *os.Root, dir string, rules *rules) error {
 	name := path.Join(dir, ignoreFile)
 	info, err := root.Lstat(name)

@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Changes that follow one another within quiet are sent together, and none waits longer than
-// mostWait.
+// Changes are sent together if each follows the one before it within the time quiet. No change
+// waits longer than mostWait.
 const (
 	quiet    = 10 * time.Millisecond
 	mostWait = 50 * time.Millisecond
@@ -69,8 +69,8 @@ func (m *Mirror) Watch(ctx context.Context, report func([]Change) error) (err er
 	return w.run(ctx, root, report)
 }
 
-// follow sends to changed for each change that a watcher in the sandbox reports. It returns the
-// reason for the end of the watch.
+// follow sends a value to changed for each change that a watcher in the sandbox reports. It returns
+// the reason for the end of the watch.
 func follow(ctx context.Context, watcher *sandbox.Watcher, changed chan<- struct{}) error {
 	for _, err := range watcher.Events(ctx) {
 		if err != nil {

@@ -20,8 +20,8 @@ import (
 const exportTimeout = 10 * time.Second
 
 // exporter sends spans with OTLP over HTTP, as JSON. It replaces OpenTelemetry's own exporter,
-// which imports all of gRPC. That would add 3 MB, and 1100 allocations before main, even in every
-// process of a local sandbox.
+// which imports all of gRPC. gRPC would add 3 MB to the program, and 1100 allocations before main,
+// even in every process of a local sandbox.
 type exporter struct {
 	url, name string // the URL, and the form of the URL without a password, for messages
 	header    http.Header
@@ -102,5 +102,5 @@ func (e *exporter) send(ctx context.Context, spans []sdktrace.ReadOnlySpan) erro
 	return nil
 }
 
-// Shutdown does nothing: End stops the exporter.
+// Shutdown does nothing: [Tracing.End] stops the exporter.
 func (e *exporter) Shutdown(context.Context) error { return nil }

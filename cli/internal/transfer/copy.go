@@ -32,8 +32,8 @@ type End struct {
 //
 // One rule decides the destination: if it ends in a slash, or is a directory, the source is copied
 // into it, under the name of the source. Otherwise the copy gets the path of the destination
-// itself. A source that ends in /. means the content of a directory. That has no name, so it is
-// copied directly into the destination.
+// itself. A source that ends in /. means the content of a directory. The content has no name, so it
+// is copied directly into the destination.
 type Copy struct {
 	// IO contains the streams for the path -. The names of skipped files are written to IO.Err.
 	IO *cmdutil.IOStreams

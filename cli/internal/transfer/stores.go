@@ -34,7 +34,7 @@ func InSandbox(sb *sandbox.Sandbox, user, path string) End {
 // InVolume returns an End for a path of a volume.
 func InVolume(v *sandbox.Volume, path string) End { return End{Store: volumeStore{v}, Path: path} }
 
-// sandboxStore is the files of a sandbox as one of its users.
+// sandboxStore gives access to the files of a sandbox, as one of the users of the sandbox.
 type sandboxStore struct {
 	sandbox *sandbox.Sandbox
 	user    string
@@ -102,7 +102,7 @@ func fromHome(name string) string {
 	return name
 }
 
-// volumeStore is the files of a volume.
+// volumeStore gives access to the files of a volume.
 type volumeStore struct{ volume *sandbox.Volume }
 
 func (s volumeStore) Mode(ctx context.Context, name string) (fs.FileMode, error) {

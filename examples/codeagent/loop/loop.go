@@ -88,7 +88,7 @@ func (a *Agent) Solve(ctx context.Context, sb *sandbox.Sandbox, task string) (re
 }
 
 // shortestKey is the least length of a key that is treated as secret. An endpoint without accounts
-// receives a placeholder as its key. That is a word that code may print.
+// receives a placeholder as its key. The placeholder is a word that code may print.
 const shortestKey = 16
 
 // redacted adds the key to the secret values, because the error of a tool may quote it.

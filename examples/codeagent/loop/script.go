@@ -17,9 +17,9 @@ import (
 // answers, one snippet for each step.
 type Script map[string][]string
 
-// UseScript makes m answer from a script if m.Name is empty, and prints a note about that to w.
-// task is the user's task. It must then be empty, because the script solves only the example's own
-// task.
+// UseScript does nothing if m.Name is set. Otherwise it makes m answer from a script, and prints a
+// note about that to w. task is the user's task. With a script, task must be empty, because the
+// script solves only the example's own task.
 func (m *Model) UseScript(w io.Writer, script Script, task string) error {
 	if m.Name != "" {
 		return nil

@@ -36,8 +36,8 @@ func (s Secret) guises() [][]byte {
 	return slices.CompactFunc(list, bytes.Equal)
 }
 
-// mask converts ASCII to bytes that Python prints in hex. A kernel that applies mask to its whole
-// output thus does not convert a masked secret back to the secret.
+// mask converts ASCII to bytes that are not ASCII, which Python prints in hex. If a kernel applies
+// mask to its whole output, a masked secret in that output therefore does not become the secret.
 const mask = 0xa5
 
 // masked returns the guises as a Python list. Each is combined with mask and written in hex, so

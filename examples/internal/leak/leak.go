@@ -41,8 +41,8 @@ func Cloud(t testing.TB, opts ...local.Option) *sandboxtest.Cloud {
 	return cloud
 }
 
-// Secret is searched for in sandboxes: unchanged, reversed, in hex, in base64 and in
-// the form in which Python stores strings in memory.
+// Secret is a secret to search for in sandboxes. A search finds it unchanged, reversed, in hex, in
+// base64 and in the form in which Python stores strings in memory.
 type Secret struct {
 	Text  string
 	since time.Time // the time at which the secret was made; older data cannot contain the secret

@@ -43,8 +43,8 @@ func (r *run) base(ctx context.Context, from Spec) error {
 	return nil
 }
 
-// parent begins the build with the template that reference names. from is that template's name in
-// the request, for errors.
+// parent begins the build with the template that has the name reference. from is the name of this
+// template in the request, for errors.
 func (r *run) parent(ctx context.Context, from, reference string) error {
 	t, build, err := r.options.Templates.Find(templates.ParseReference(reference))
 	if err != nil {

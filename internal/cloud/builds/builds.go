@@ -104,15 +104,15 @@ type Target struct {
 	// that were built with one Machine are not used with another one.
 	Machine string
 	// Base returns a name that identifies the contents of the built-in templates. A nil Base means
-	// that these never change.
+	// that these contents never change.
 	Base    func(ctx context.Context) (string, error)
 	OneUser string // the reason why sandboxes have only one user, and the remedy; "" means that they have several users
 	User    string // name of the only user; "": this user is both root and user
 	Chosen  bool   // a template that begins with an image chooses the only user
 	Refusal string // the reason why no build is possible; "" means that builds are possible
-	// Images fetches images. If it is nil, builds can begin with built-in templates only, and
-	// NoImages may explain why. Unpack unpacks a tar as a layer above others, as
-	// [engine.Engine] does. If it is nil, Images fetches the empty image, too.
+	// Images fetches images. If Images is nil, builds can begin with built-in templates only, and
+	// NoImages may explain the reason. Unpack unpacks a tar as a layer above other layers, as
+	// [engine.Engine] does. If Unpack is nil, Images fetches the empty image, too.
 	Images   Images
 	NoImages string
 	Unpack   func(ctx context.Context, below []string, tar io.Reader, dir string) error
@@ -132,8 +132,8 @@ type Builder struct {
 	closed bool
 }
 
-// job is a build that was requested since the local cloud started. Builder.mu guards the fields
-// that change.
+// job is a build that was requested after the start of the local cloud. Builder.mu guards the
+// fields that change.
 type job struct {
 	template, id string
 	tags         []string
@@ -162,8 +162,8 @@ func New(o Options) *Builder {
 // Uploads returns the archives from which steps copy files.
 func (b *Builder) Uploads() *Uploads { return b.uploads }
 
-// Request creates a build that waits for [Builder.Start]. If too many builds of the same template
-// with the same tags wait, the oldest of them end as superseded.
+// Request creates a build that waits for [Builder.Start]. If more than maxWaiting builds of the same
+// template that share a tag with the new build wait, the oldest of them end as superseded.
 func (b *Builder) Request(ref templates.Reference, tags []string, asked templates.Build) (templates.Template, templates.Build, error) {
 	if _, err := b.target(context.Background(), cmp.Or(asked.Engine, b.options.Engine)); err != nil {
 		return templates.Template{}, templates.Build{}, err
@@ -225,9 +225,9 @@ func (b *Builder) activeLocked() int {
 	return n
 }
 
-// Start starts a build that was requested. Running builds of the same template that share a tag
-// with it are superseded. This does not apply to running builds with the same steps: the new build
-// waits for their end, and uses their results. If the build fails later, Start still returns nil.
+// Start starts a build that was requested. The build supersedes the running builds of the same
+// template that share a tag with it. It does not supersede those with the same steps: it waits for
+// their end, and uses their results. If the build fails later, Start still returns nil.
 func (b *Builder) Start(template, id string, spec Spec) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -280,7 +280,8 @@ func (b *Builder) Refuse(template, id string, reason error) error {
 	return reason
 }
 
-// forgetLocked forgets finished builds whose logs take too much memory, oldest first.
+// forgetLocked forgets finished builds, oldest first, until their logs and their number are within
+// maxLogs and maxJobs.
 func (b *Builder) forgetLocked() {
 	bytes, n := 0, 0
 	for i, j := range slices.Backward(b.order) {
@@ -295,8 +296,8 @@ func (b *Builder) forgetLocked() {
 	}
 }
 
-// build waits until fewer than maxRunning builds run, and until the builds with the same steps
-// have ended. Then it runs the build and records the result.
+// build waits until fewer than maxRunning builds run, and until the builds in same, which have the
+// same steps, have ended. Then it runs the build and records the result.
 func (b *Builder) build(ctx context.Context, j *job, same []*job, t templates.Template, build templates.Build) {
 	defer close(j.ended)
 	begun := time.Now()

@@ -23,8 +23,8 @@ const (
 	maxTail = 20
 )
 
-// Log stores the lines of one build. A line keeps its index, because clients ask for the lines
-// after those that they have received. It is safe for concurrent use.
+// Log stores the lines of one build. The index of a line never changes, because clients request the
+// lines after the lines that they have received. Log is safe for concurrent use.
 type Log struct {
 	mu      sync.Mutex
 	entries []templates.Entry

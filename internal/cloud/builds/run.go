@@ -39,17 +39,17 @@ type run struct {
 	step   string            // the current step
 	key    string            // cache key of state
 	force  bool              // the remaining steps do not use the cache
-	made   map[string]bool   // cache keys of the steps that this build ran; it uses their results even with force
+	made   map[string]bool   // cache keys of the steps that this build ran; even with force, the build uses their results
 	state  templates.Content // result of the steps so far; the run holds its layers
 	inside *sandbox
 	stages map[string]finished // finished stages, by name
 }
 
-// finished is a finished stage. The build holds its layers.
+// finished is a finished stage. The build holds the layers of the stage.
 type finished struct {
 	content templates.Content
 	key     string // cache key of content
-	forced  bool   // the stage ignored the cache, so steps that copy from it do, too
+	forced  bool   // the stage ignored the cache, so steps that copy from the stage ignore it, too
 }
 
 // sandbox is a sandbox in which nothing has run yet, except possibly the current step.
@@ -215,7 +215,7 @@ func (r *run) checkpoint(ctx context.Context) error {
 	return nil
 }
 
-// take returns the result of the steps. The caller takes over its layers.
+// take returns the result of the steps. The caller takes over the layers of the result.
 func (r *run) take() templates.Content {
 	content := r.state
 	r.state = templates.Content{}

@@ -12,8 +12,8 @@ import (
 )
 
 // Space is the disk space that builds use. Cache counts cached steps and kept images. Uploads
-// counts archives. Layers counts all layers that templates use, and the unused layers that are not
-// cached.
+// counts archives. Layers counts the layers that templates use, and also the layers that no template
+// uses and that are not cached.
 type Space struct {
 	Bytes, Cap             int64
 	Layers, Cache, Uploads Taken

@@ -33,13 +33,13 @@ type table struct {
 	// checks whether a zombie is in processes.
 	mu        sync.Mutex
 	processes map[int]*os.Process
-	waited    chan struct{} // receives when a wait has returned, so that Reap looks again
+	waited    chan struct{} // receives when a call of Wait has returned, so that Reap looks for orphans again
 }
 
 // Start starts cmd like [exec.Cmd.Start], and keeps its exit status for [Wait]. The caller must
 // call Wait exactly once, and must not block on anything else before it calls Wait. As long as
-// nobody has waited for an ended child, [Reap] does not find the orphans that come after the
-// child.
+// nobody has waited for a child that has ended, [Reap] finds only this child, and not the orphans
+// after it.
 func Start(cmd *exec.Cmd) error {
 	started.mu.Lock()
 	defer started.mu.Unlock()
@@ -133,8 +133,9 @@ func Reap(ctx context.Context) error {
 	}
 }
 
-// reapOne looks at the first child that has ended. It returns true if it reaped this child; then
-// more children may have ended. It leaves a child that Start started to Wait.
+// reapOne looks at the first child that has ended. If Start started this child, reapOne leaves the
+// child for Wait to reap. Otherwise it reaps the child and returns true; then more children may have
+// ended.
 func (t *table) reapOne() (bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -99,8 +99,8 @@ func (g *Group) Signal(sig unix.Signal) error {
 	return unix.Kill(-g.PID(), sig)
 }
 
-// signalByDescriptor signals the group through the pidfd of its leader, which needs Linux 6.9.
-// A pidfd refers to the group itself, unlike a process id, which the kernel may reuse.
+// signalByDescriptor signals the group through the pidfd of its leader. This needs Linux 6.9.
+// A pidfd always refers to this group. A process id does not, because the kernel may reuse it.
 func (g *Group) signalByDescriptor(sig unix.Signal) error {
 	if g.leader == nil {
 		return errors.ErrUnsupported

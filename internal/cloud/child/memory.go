@@ -17,15 +17,15 @@ var ErrOutOfMemory = errors.New("out of memory")
 type Memory struct {
 	// Limit is the number of bytes.
 	Limit uint64
-	// Kills returns how many processes have been killed because of the limit so far. It is
-	// called before and after each process.
+	// Kills returns how many processes have been killed because of the limit so far. Kills is
+	// called before each process starts and after it has ended.
 	Kills func() int
 }
 
 // Watch is called before a process starts. The caller calls the returned function with the state of
-// the process when the process has ended. That function returns an error that Is [ErrOutOfMemory]
-// if the process, or everything it was waiting for, was killed because memory ran out. Otherwise it
-// returns nil.
+// the process when the process has ended. If the process, or the last command of a shell, was
+// killed because memory ran out, that function returns an error that Is [ErrOutOfMemory]. Otherwise
+// it returns nil.
 func (m *Memory) Watch() func(*os.ProcessState) error {
 	if m == nil || m.Kills == nil {
 		return func(*os.ProcessState) error { return nil }

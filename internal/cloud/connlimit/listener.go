@@ -30,7 +30,7 @@ type Options struct {
 	Max      int           // maximum number of connections at the same time
 	Patience time.Duration // maximum time until a request on a new connection is admitted
 	Logger   *slog.Logger
-	Advice   string // end of the warning of too many connections: how to allow more; may be empty
+	Advice   string // appended to the warning of too many connections; explains how to allow more; may be empty
 }
 
 // Listener is a listener for one [http.Server]. The server's ConnContext must be
@@ -41,7 +41,7 @@ type Listener struct {
 	*limit
 }
 
-// limit is shared by listeners that count their connections together.
+// limit counts the connections of all listeners that share it.
 type limit struct {
 	options Options
 
@@ -53,7 +53,7 @@ type limit struct {
 	closed    bool
 }
 
-// New returns a listener that accepts from inner. Close closes inner too.
+// New returns a listener that accepts from inner. Closing the listener closes inner too.
 func New(inner *net.TCPListener, o Options) *Listener {
 	return &Listener{inner, &limit{options: o, conns: map[*conn]struct{}{}}}
 }
@@ -78,7 +78,7 @@ type conn struct {
 	*net.TCPConn
 	listener *limit
 	requests int           // number of admitted requests being served
-	waits    *list.List    // list that contains the connection, strangers or idle; nil while the connection is in use
+	waits    *list.List    // the list that contains the connection: strangers or idle; nil while the connection is in use
 	place    *list.Element // position in waits
 	patience *time.Timer
 }

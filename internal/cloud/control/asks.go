@@ -19,8 +19,8 @@ func (s *Service) features(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-// asks answers with the open questions of a sandbox that follow a given question. If there are
-// none, it waits up to askWait for one.
+// asks answers with those open questions of a sandbox that come after a given question. If there
+// are no such questions, it waits up to askWait for one.
 func (s *Service) asks(w http.ResponseWriter, r *http.Request) error {
 	asks, err := s.asksOf(r)
 	if err != nil {

@@ -16,13 +16,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// Bounds of a build request. They are those of the service.
+// Bounds of a build request. The service has the same bounds.
 const (
 	maxCPUs     = 32
 	minMemoryMB = 128
 )
 
-// requestBuild creates a build of a template. startBuild starts it.
+// requestBuild creates a build of a template. startBuild starts the build later.
 func (s *Service) requestBuild(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Name          string   `json:"name"`

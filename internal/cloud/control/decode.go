@@ -13,9 +13,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 )
 
-// decode reads the JSON object of a request into the struct to which v points. An empty body is
-// an error unless optional is true. Unknown fields are ignored, so that newer clients work, and
-// are named in the request log.
+// decode reads the JSON object of a request into the struct to which v points. If optional is
+// false, an empty body is an error. decode ignores unknown fields, so that newer clients work, and
+// adds their names to the request log.
 func decode(w http.ResponseWriter, r *http.Request, v any, optional bool) error {
 	body, err := readBody(w, r)
 	if err != nil {
@@ -57,9 +57,9 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return nil, errorf(http.StatusBadRequest, "the body could not be read: %s", reason(err))
 }
 
-// fieldPath returns the path of a field as clients know it. The path in an error of
-// encoding/json about a type t also includes the names of embedded structs, which fieldPath
-// removes.
+// fieldPath returns the path of a field as clients write it. path is the path in an error of
+// encoding/json about the type t. It also includes the names of embedded structs, and fieldPath
+// removes these names.
 func fieldPath(path string, t reflect.Type) string {
 	var known []string
 	for name := range strings.SplitSeq(path, ".") {
@@ -104,8 +104,8 @@ func kindName(t reflect.Type) string {
 	}
 }
 
-// unknownFields returns the paths of the fields in a JSON value that type t does not have. The
-// paths are sorted and have no duplicates. As in errors of encoding/json, they leave out the
+// unknownFields returns the paths of those fields of a JSON value that type t does not have. The
+// paths are sorted and have no duplicates. As in errors of encoding/json, the paths leave out the
 // positions in lists and the keys of maps.
 func unknownFields(value []byte, t reflect.Type, path string) []string {
 	var unknown []string

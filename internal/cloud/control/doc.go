@@ -23,11 +23,11 @@
 //
 // A pause keeps the memory and the files of a sandbox. A pause with memory false keeps only the
 // files. The SDKs call these modes full and filesystem, and GET
-// reports the mode as pauseMode. After a restart of
-// the local cloud, a sandbox that was paused with its memory has only its files, unless its
-// engine saves memory. Connect answers 201 in both cases; only pauseMode shows the difference.
-// Connecting with memory false boots a sandbox from its files. Unlike on the service, the
-// memory of a paused sandbox consists of its frozen processes, and these end when it boots. If
+// reports the mode as pauseMode. If the engine does not save memory, a sandbox that was paused with
+// its memory has only its files after a restart of the local cloud. Connect answers 201 with and
+// without the memory; only pauseMode shows the difference.
+// Connecting with memory false boots a sandbox from its files. Unlike on the service, the memory of
+// a paused sandbox consists of its frozen processes. These processes end when the sandbox boots. If
 // envd did not answer at the pause, the sandbox is marked with envdUnresponsiveAtPause, and can
 // only be resumed with memory false. A sandbox whose memory this machine cannot restore can also
 // only be resumed with memory false; otherwise, connect answers 400.
@@ -36,10 +36,11 @@
 //
 // Snapshots and forks keep the files of a sandbox, which continues to run. They keep its memory
 // if its engine saves memory and its envd answers; otherwise, the processes of new sandboxes
-// start anew. The answers report this in the field memory, which the service does not have. A
-// request may set memory to false. A request with memory true is refused if the engine does not
-// save it. A sandbox made from a snapshot has the environment of the snapshot's sandbox,
-// overridden by its own environment; processes that continue keep their environment. A fork
+// start anew. The field memory of the answers, which the service does not have, reports whether the
+// memory was kept. A request may set memory to false. If the engine does not save memory, a request
+// with memory true is refused. A sandbox made from a snapshot has the environment of the snapshot's
+// sandbox. The environment in the request for the new sandbox overrides it. Processes that continue
+// keep their environment. A fork
 // without a timeout lives for 300 seconds. The service's schema has 15 seconds, but SDKs sent 300
 // before they left the timeout to the server.
 //
@@ -68,16 +69,17 @@
 //
 // The calls below /volumes manage volumes. The calls below /volumecontent access their
 // contents. The calls below /volumecontent require the token of the volume, and do not accept an
-// API key. Each GET of a volume returns a new token. The code in their errors is a word. Two
-// answers are not in the service's documentation: creating a path that exists, without force, is
-// 409. Deleting a volume of a running or paused sandbox is also 409.
+// API key. Each GET of a volume returns a new token. In the errors of the calls below
+// /volumecontent, the code is a word. Two answers are not in the service's documentation: creating a
+// path that exists, without force, is answered with 409. Deleting a volume of a running or paused
+// sandbox is also answered with 409.
 //
 // # Metrics and logs
 //
 // A running sandbox is measured every 5 seconds. A request for metrics also measures it if the
 // latest sample is older than 5 seconds. Samples last as long as the sandbox. GET
 // /sandboxes/metrics leaves out unknown sandboxes. Logs last for an hour after the end of the
-// sandbox, but no longer than the server; later requests for them are answered with 404. In the
+// sandbox, but no longer than the server. Later requests for logs are answered with 404. In the
 // first generation, a limit above 1000 means 1000. A page may have fewer entries than its limit
 // even if more entries follow, because an answer has a few MiB at most.
 //

@@ -20,8 +20,9 @@ const (
 	minKeyDigits = 2 * keyBytes
 	// maxKeyFile bounds the bytes of a file of keys.
 	maxKeyFile = 64 << 10
-	// settled is the minimum time between two changes of a file that guarantees different times of
-	// change. Some file systems store these times in seconds.
+	// settled is a duration. Two changes of a file that are further apart than settled have different
+	// modification times. A shorter duration is not enough, because some file systems store these
+	// times in seconds.
 	settled = 2 * time.Second
 )
 
@@ -38,9 +39,9 @@ type KeyFiles struct {
 // keyFile is a file of keys.
 type keyFile struct {
 	path string
-	seen os.FileInfo // of the file that was read; nil: it could not be read
+	seen os.FileInfo // describes the file that was read; nil if it could not be read
 	read time.Time
-	sum  [sha256.Size]byte // of the content
+	sum  [sha256.Size]byte // hash of the content
 	keys []apiKey
 }
 
@@ -108,8 +109,8 @@ func (f *keyFile) unchanged() bool {
 	return os.SameFile(f.seen, info) && f.seen.Size() == info.Size() && f.seen.ModTime().Equal(info.ModTime()) && f.read.Sub(info.ModTime()) > settled
 }
 
-// load reads the file. changed reports whether the keys may differ from those that were read
-// before. After an error the file has the keys of its valid lines.
+// load reads the file. changed reports whether the keys may differ from the keys that were read
+// before. If load returns an error for invalid lines, f has the keys of the valid lines.
 func (f *keyFile) load() (changed bool, err error) {
 	f.read = time.Now()
 	info, text, err := readBounded(f.path)
@@ -174,8 +175,8 @@ func idOf(hash string) string {
 	return uuidOf([16]byte(sum[:16]))
 }
 
-// refreshLocked replaces the keys by those of the files, if a file has changed. A key that stays
-// keeps its rate and last use.
+// refreshLocked replaces the keys by the keys in the files if a file has changed. A key that is still
+// in the files keeps its rate and last use.
 func (k *keyring) refreshLocked() {
 	if k.files == nil {
 		return

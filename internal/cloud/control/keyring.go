@@ -58,7 +58,7 @@ type keyMask struct {
 // all other keys. A server with key files has only the keys in its files.
 type keyring struct {
 	store  *store.Store
-	files  *KeyFiles // nil: the keys are those of the store, and the first one
+	files  *KeyFiles // nil: the keys are the first key and the keys in the store
 	logger *slog.Logger
 	limit  RateLimit
 

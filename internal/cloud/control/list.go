@@ -62,8 +62,8 @@ func (s *Service) writeList(w http.ResponseWriter, found []*lifecycle.Sandbox) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// matching returns a condition for sandboxes that have all of metadata and are from template;
-// "" is any template. A nil condition matches all sandboxes.
+// matching returns a condition. It matches the sandboxes that have all entries of metadata and were
+// made from template; "" means any template. A nil condition matches all sandboxes.
 func matching(metadata map[string]string, template string) func(*lifecycle.Sandbox) bool {
 	if len(metadata) == 0 && template == "" {
 		return nil

@@ -33,7 +33,7 @@ type logLine struct {
 	Line      string    `json:"line"`
 }
 
-// levels maps the names of levels, as requests have them, to the levels.
+// levels maps the names of levels in requests to the levels.
 var levels = map[string]slog.Level{
 	"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
 }

@@ -123,8 +123,8 @@ func inTime(h http.Handler) http.Handler {
 	})
 }
 
-// dispatch chooses the handler by method. The mux could also do this, but it would refuse a method
-// without the JSON body from which clients show a message.
+// dispatch chooses the handler by method. The mux could also do this, but its refusal of a method
+// would lack the JSON body. Clients show the message in that body.
 func (s *Service) dispatch(methods map[string]handler) http.Handler {
 	allowed := make([]string, 0, len(methods))
 	for m := range methods {

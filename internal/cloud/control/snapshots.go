@@ -91,8 +91,8 @@ func (s *Service) listSnapshots(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Bounds of a fork's timeout. The default is 300 seconds, which SDKs sent before they left the
-// timeout to the server. The service's schema has 15 seconds.
+// The default timeout of a fork, in seconds, and the maximum number of forks in one request. SDKs
+// sent 300 seconds before they left the timeout to the server. The service's schema has 15 seconds.
 const (
 	forkTimeout = 300
 	maxForks    = 100

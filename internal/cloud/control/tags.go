@@ -133,7 +133,7 @@ func (s *Service) tagAssignments(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// tagOrders maps the names of orders, as requests have them, to orders for lists of tags.
+// tagOrders maps the names of orders in requests to orders for lists of tags.
 var tagOrders = map[string]struct {
 	compare   func(a, b cursor) int
 	ascending bool

@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// findTemplate returns the template with a client's reference. If the template names no engine,
+// findTemplate returns the template for a reference of a client. If the template names no engine,
 // the sandbox gets the cloud's engine. The sandbox keeps this engine, even if a later cloud has
 // another engine.
 func (s *Service) findTemplate(reference string) (lifecycle.Template, templates.Build, error) {
@@ -64,7 +64,7 @@ type templateAnswer struct {
 	Engine        string     `json:"engine,omitempty"` // not a field of the service
 }
 
-// engineOf returns the engine called named; "" is the cloud's own engine.
+// engineOf returns its argument, or the cloud's own engine if the argument is "".
 func (s *Service) engineOf(named engine.Name) engine.Name { return cmp.Or(named, s.options.Engine) }
 
 // resourcesOf returns the resources of an engine's sandboxes. A disk size of 0 means that there
@@ -255,9 +255,9 @@ func (s *Service) publish(w http.ResponseWriter, r *http.Request) error {
 
 const pathBelowTemplate = "/templates/{id}/{rest...}"
 
-// belowTemplate returns the GET calls below the path of a template; each path is relative to
-// it. The table of the API cannot have them, because their patterns would conflict with an
-// alias that is called tags.
+// belowTemplate returns the GET calls below the path of a template. Their patterns are relative to
+// this path. The table of the API cannot have these calls, because their patterns would conflict
+// with an alias that is called tags.
 func (s *Service) belowTemplate() []route {
 	return []route{
 		{"ListTags", "GET", "tags", s.listTags},

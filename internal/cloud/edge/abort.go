@@ -7,11 +7,11 @@ import (
 	"net/http"
 )
 
-// resetWhenAborted resets the connection of a request when its handler is aborted. A handler is
-// aborted when the sandbox is killed or paused, or when its connection breaks. resetWhenAborted
-// must be deferred. On an HTTP/2 connection, only the request's stream is reset. Without the reset,
-// an HTTP/1.1 connection would be closed in the middle of the answer, and clients would take that
-// end for their own timeout or for a complete answer.
+// resetWhenAborted resets the connection of a request when the handler of the request is aborted. A
+// handler is aborted when the sandbox is killed or paused, or when a connection breaks.
+// resetWhenAborted must be deferred. On an HTTP/2 connection, only the request's stream is reset. Without the reset,
+// an HTTP/1.1 connection would be closed in the middle of the answer, and clients would mistake
+// that for their own timeout or for the end of a complete answer.
 func resetWhenAborted(w http.ResponseWriter, r *http.Request) {
 	reason := recover()
 	if reason == nil {

@@ -59,8 +59,8 @@ type admission struct {
 	warned   time.Time // time of the latest log entry about refused requests
 }
 
-// admit counts a request and returns true, unless there are too many requests. The caller calls
-// done after the request.
+// admit counts a request and returns true. If there are too many requests, it returns false. The
+// caller calls done after the request.
 func (u *upstream) admit(k class) (done func(), ok bool) {
 	a := &u.admissions[k]
 	if a.inFlight.Add(1) > int64(k.limit()) {

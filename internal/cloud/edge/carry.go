@@ -77,8 +77,8 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, to 
 	rt.proxy.ServeHTTP(&upgradable{w, target, served}, r.WithContext(context.WithValue(r.Context(), targetKey{}, target)))
 }
 
-// locked returns the message that refuses a request without the token for its port. It returns
-// "" if the request has the token, or needs none.
+// locked returns the message that refuses a request without the token for its port. If the request
+// has the token or needs no token, locked returns "".
 func (u *upstream) locked(r *http.Request, port int) string {
 	if !u.guards(port) {
 		return ""
@@ -117,7 +117,7 @@ func accessTokens(r *http.Request, port int) []string {
 	return given
 }
 
-// sameToken compares in constant time. An empty want equals nothing.
+// sameToken compares two tokens in constant time. If want is empty, it returns false.
 func sameToken(given, want string) bool {
 	return want != "" && subtle.ConstantTimeCompare([]byte(given), []byte(want)) == 1
 }

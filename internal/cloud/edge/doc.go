@@ -8,9 +8,9 @@
 // its document the origin of that address. An answer to a request that headers routed lists
 // these headers for caches.
 //
-// A pause ends every request and connection into a sandbox. The next request wakes the sandbox
-// and waits until it runs, if the request has the token for its port. A request without the token
-// is refused with 403. Two kinds of requests never wake a sandbox, and are answered as if the
+// A pause ends every request and connection into a sandbox. If the next request has the token for
+// its port, it wakes the sandbox and waits until the sandbox runs. A request without the token is
+// refused with 403. Two kinds of requests never wake a sandbox, and are answered as if the
 // sandbox did not exist. The first is GET /health of envd, with which clients check whether the
 // sandbox runs. On the hosted service, this request wakes the sandbox. The second is a browser's
 // preflight request, which has no token.

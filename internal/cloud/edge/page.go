@@ -42,7 +42,8 @@ var wordings = map[string]wording{
 }
 
 // pageText is the page with placeholders in braces. The package does not use html/template, because
-// that calls methods by their names. The linker would then keep every method of the program.
+// html/template calls methods by their names. The linker would therefore keep every method of the
+// program.
 //
 //go:embed page.html
 var pageText string

@@ -28,7 +28,7 @@ var (
 // A Sandbox is a sandbox to which requests can be forwarded.
 type Sandbox struct {
 	ID           string
-	AccessToken  string // token of envd, which also signs file URLs; "": there is none
+	AccessToken  string // token of envd; it also signs file URLs; "": the sandbox has no token
 	TrafficToken string // required for all ports except envd's; "": these ports are public
 	// PublicPorts means that TrafficToken is required only for the ports of the interpreter. On
 	// these ports, the access token is accepted in place of TrafficToken.

@@ -18,8 +18,8 @@ const (
 )
 
 // enter returns the spell in which to forward a request, or the answer that refuses the request. If
-// the sandbox is paused and the request may wake it, enter wakes it first. The spell may then belong
-// to another upstream.
+// the sandbox is paused and the request may wake it, enter wakes it first. After
+// that, the spell may belong to another upstream.
 func (rt *Router) enter(r *http.Request, u *upstream, port int) (*spell, *sandboxError) {
 	if s := u.spell(); s != nil {
 		return s, nil

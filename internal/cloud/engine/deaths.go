@@ -2,15 +2,15 @@ package engine
 
 import "time"
 
-// A component that is restarted after each death is given up after MaxDeaths deaths within
-// DeathsWithin.
+// Bounds of restarts. A component is restarted after it dies. After MaxDeaths deaths within
+// DeathsWithin, it is not restarted again.
 const (
 	MaxDeaths    = 3
 	DeathsWithin = time.Minute
 )
 
-// Deaths records the latest deaths of a component that is restarted. The zero value is an empty
-// record.
+// Deaths records the latest deaths of a component that is restarted after each death. The zero value
+// is an empty record.
 type Deaths struct{ latest []time.Time }
 
 // TooMany records a death at the given time, and reports whether the caller should give up the

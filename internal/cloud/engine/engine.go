@@ -7,8 +7,9 @@
 // The engines share the code in link for connections and the freeze. tunnel forwards the
 // connections of a container over one stream. guest describes a sandbox for both the server and the
 // sandbox itself. Three packages are for tests: enginetest decides whether the tests of an engine
-// run, refusetest makes the kernel refuse calls, and kubetest provides a Kubernetes cluster. kubelink
-// has the options of kubernetes, which is a module of its own, and the link to it.
+// run, refusetest makes the kernel refuse calls, and kubetest provides a Kubernetes cluster. The
+// engine kubernetes is a module of its own. kubelink has the options of this engine, and the link to
+// it.
 package engine
 
 import (
@@ -61,7 +62,7 @@ type Sandbox interface {
 	Err() error
 	// Close ends the sandbox, and returns when nothing is left of it.
 	Close() error
-	// Dial connects to a port inside. Its errors include [ErrPortClosed], [ErrGone],
+	// Dial connects to a port in the sandbox. Its errors include [ErrPortClosed], [ErrGone],
 	// [ErrFrozen] and [ErrTooMany].
 	Dial(ctx context.Context, port int) (net.Conn, error)
 	// SetEgress changes the egress of a sandbox that was started with an egress. It cuts connections
@@ -73,8 +74,8 @@ type Sandbox interface {
 	// sandbox. If Freeze fails, or ctx ends, all processes continue to run. Freeze of a [Suspender] is
 	// different.
 	Freeze(ctx context.Context) error
-	// Hold stops every process until Thaw like Freeze, but only for a short time, and keeps
-	// connections: their data waits. It does not change a frozen sandbox.
+	// Hold stops every process until Thaw, as Freeze does, but is for a short time only. It keeps
+	// the connections, and their data waits. It does not change a frozen sandbox.
 	Hold(ctx context.Context) error
 	// Thaw lets the processes of a frozen sandbox run again. It is idempotent.
 	Thaw(ctx context.Context) error
@@ -84,14 +85,14 @@ type Sandbox interface {
 	Save(ctx context.Context, dir string) error
 	// SaveLayer saves the same files as Save, but as a layer for [SandboxOptions].Layers. dir is an
 	// empty directory of a file system for which CheckLayers returned nil. The returned function
-	// complete syncs the layer. The layer can only be used after complete has returned; the sandbox
-	// may be thawed before the call of complete. After an error of SaveLayer or of complete, the
+	// complete syncs the layer. The layer can only be used after complete has returned. The sandbox
+	// may already be thawed before complete is called. After an error of SaveLayer or of complete, the
 	// content of dir is useless. If the error of SaveLayer matches the [LackError] of SharedLayers,
 	// nothing was written, and the caller uses Save instead.
 	SaveLayer(ctx context.Context, dir string) (complete func() error, err error)
 	// SaveMemory writes the memory of a frozen sandbox to dir and syncs dir to disk. dir is an empty
-	// directory with the owner and mode that Save requires. The memory consists of the memory of all
-	// processes and of everything that they have open, except connections from outside. Processes may
+	// directory with the owner and mode that Save requires. The saved memory consists of the memory of
+	// all processes and of everything that the processes have open, except connections from outside. Processes may
 	// run for a moment before their memory is written, but not between the writing and Thaw. So only a
 	// Save after SaveMemory saves the files that match the memory. dir is then a value for
 	// [SandboxOptions].Memory. After an error, the sandbox is frozen or has ended. Only an engine that
@@ -144,9 +145,9 @@ type SandboxOptions struct {
 	// the files of these layers below the files that it writes itself. Any number of sandboxes can
 	// share layers. Layers are only read, and must not change until Close.
 	Layers []string
-	// Files is a directory that [Sandbox].Save filled. The sandbox starts with the files in it. "" means
-	// no files. The directory is only read, and only during the start. The saved sandbox must have
-	// had the same Layers.
+	// Files is a directory that [Sandbox].Save filled. The sandbox starts with the files in this
+	// directory. "" means no files. The directory is only read, and only during the start. The saved
+	// sandbox must have had the same Layers as the new sandbox.
 	Files string
 	// Memory is a directory that [Sandbox].SaveMemory filled. The processes of the saved sandbox
 	// continue in the new sandbox. Layers and Files must be those of the saved sandbox. All other
@@ -179,8 +180,8 @@ func (o *SandboxOptions) EncodeConfig() ([]byte, error) {
 	return text, err
 }
 
-// Image is the container image that a sandbox is made from. Its files are in
-// [SandboxOptions].Layers, except for an engine that fetches images itself.
+// Image is the container image that a sandbox is made from. If the engine does not fetch images
+// itself, the files of the image are in [SandboxOptions].Layers.
 type Image struct {
 	// Reference is the requested name, and Digest is the digest of the manifest. Both are used in
 	// messages, and by an engine that fetches images itself.
@@ -199,14 +200,15 @@ type Mount struct {
 	File *os.File
 }
 
-// Volume is a directory of the host that is mounted in a sandbox. Its files belong to the ids of the
-// sandbox, which are numbered from 0. If sandboxes have a single id, its files belong to the server's
-// id. Nobody else may have access to the directory, and it must exist until Close.
+// Volume is a directory of the host that is mounted in a sandbox. The files of the directory belong to
+// the ids of the sandbox, which are numbered from 0. If sandboxes have a single id, the files belong
+// to the server's id. Nobody else may have access to the directory. The directory must exist until
+// Close.
 type Volume struct {
 	Dir  string // absolute path of the directory on the host
 	Path string // absolute path in the sandbox; not the root
-	// Clone returns a detached mount of Dir. It is set if only the caller can make such a mount; the
-	// volume is then only for sandboxes that have many ids. If Clone is nil, Dir is an ordinary
+	// Clone returns a detached mount of Dir. Clone is set if only the caller can make such a mount.
+	// The volume is then only for sandboxes that have many ids. If Clone is nil, Dir is an ordinary
 	// directory.
 	Clone func() (*os.File, error)
 }

@@ -29,9 +29,9 @@ var ErrNoID = errors.New("the sandbox does not have such an id")
 // name. It reads the files each time, because envd is not notified when they change.
 func account(name, passwd, group string) *User { return accountWith(0, name, passwd, group) }
 
-// accountWith returns the account in the first line of passwd whose field has this text. Fields
-// are counted from 0. The groups of the account come from group. accountWith returns nil if
-// there is no such line, or if the line is invalid.
+// accountWith returns the account in the first line of passwd in which the given field has the
+// given text. Fields are counted from 0. The groups of the account come from group. accountWith
+// returns nil if there is no such line, or if the line is invalid.
 func accountWith(field int, text, passwd, group string) *User {
 	var user *User
 	eachLine(passwd, func(fields []string) bool {
@@ -164,7 +164,8 @@ func id(text string) (uint32, bool) {
 	return uint32(n), err == nil && n != 1<<32-1 // this number means no id
 }
 
-// maxAccounts bounds the bytes that are read of an account file, which the sandbox can write.
+// maxAccounts bounds the bytes that are read of an account file, because the sandbox's code can
+// write to such a file.
 const maxAccounts = 1 << 20
 
 // eachLine calls visit with the fields of each line, until visit returns false.

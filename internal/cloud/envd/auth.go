@@ -39,9 +39,9 @@ func (s *Server) requireToken(next http.Handler) http.Handler {
 
 type userKey struct{}
 
-// resolveUser adds the user named in a Basic header to the context. It ignores the password,
-// with one exception: a user with a group, such as 1000:1000, is split at the colon, so that
-// the password has the group. resolveUser refuses an unknown user on every route, before
+// resolveUser adds the user named in a Basic header to the context. It ignores the password, with
+// one exception: the header splits a user with a group, such as 1000:1000, at the colon. In this
+// case the group is in the password. resolveUser refuses an unknown user on every route, before
 // routing.
 func (s *Server) resolveUser(next http.Handler) http.Handler {
 	writer := connect.NewErrorWriter()

@@ -18,8 +18,8 @@ type composeRequest struct {
 	Username    string   `json:"username"`
 }
 
-// compose answers POST /files/compose. It joins the sources into one file and removes the
-// sources.
+// compose answers POST /files/compose. It joins the source files of the request into one file, and
+// removes the source files.
 func (s *Server) compose(w http.ResponseWriter, r *http.Request) {
 	const maxRequest = 1 << 20
 	var req composeRequest

@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 )
 
-// entry describes the file at path. For a symbolic link, type and mode are those of the target,
-// and all other fields are those of the link. A broken link has no type.
+// entry describes the file at path. For a symbolic link, type and mode describe the target, and all
+// other fields describe the link. A broken link has no type.
 func (s *Server) entry(path string) (*filesystem.EntryInfo, error) {
 	info, err := os.Lstat(path)
 	if err != nil {

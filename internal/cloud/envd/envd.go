@@ -28,7 +28,7 @@ const maxMessage = 32 << 20
 type Options struct {
 	Users          []User
 	DefaultUser    string // user for a request that names none; "": the first of Users
-	AnyUser        bool   // processes may use every id, although Users share one
+	AnyUser        bool   // processes may use every id, although Users share one id
 	AnyOwner       bool   // builds may give files to ids that processes cannot use
 	OneUser        string // the reason why Users share one id, and a remedy; "": this machine allows no other id
 	DefaultWorkdir string // replaces an empty path or cwd; "": the user's home

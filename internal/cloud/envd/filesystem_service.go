@@ -215,7 +215,8 @@ func (l *listing) add(ctx context.Context, dir, path string, found []fs.DirEntry
 }
 
 // readDir returns the entries of dir in order of name. It returns at most one entry more than a
-// listing may have, because a directory of millions of files must not be held in memory.
+// listing may have, because memory must not contain all entries of a directory with millions of
+// files.
 func readDir(dir string) ([]fs.DirEntry, error) {
 	f, err := openDir(dir)
 	if err != nil {

@@ -17,8 +17,9 @@ import (
 const (
 	// followed contains the events that are requested for every directory.
 	followed = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO
-	// itself contains the events that are requested in addition if the parent of a directory is
-	// not followed. A followed parent reports the same changes, with the name.
+	// itself contains events of a directory itself. They are requested in addition if the parent of
+	// the directory is not followed. A followed parent reports the same changes, with the directory's
+	// name.
 	itself = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
 )
 
@@ -43,7 +44,7 @@ type change struct {
 	mask uint32
 }
 
-// changeBuffers contains buffers, each for the changes of one read.
+// changeBuffers contains buffers. Each buffer is for the changes of one read.
 var changeBuffers = sync.Pool{New: func() any { return new([16 << 10]byte) }}
 
 func newInotify() (*inotify, error) {

@@ -19,7 +19,7 @@ const (
 	metadataHeader = "X-Metadata-"
 	metadataPrefix = "user.e2b." // prefix of the names of extended attributes
 
-	maxMetadataKey = 246  // maximum length of the rest of an attribute's name
+	maxMetadataKey = 246  // maximum length of an attribute's name after the prefix
 	maxMetadata    = 4096 // maximum bytes of prefixes, keys and values together
 )
 
@@ -54,8 +54,8 @@ func printable(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return r < 0x20 || r > 0x7e }) < 0
 }
 
-// readMetadata returns the metadata of a file or directory. It returns nil if there is none, or
-// if the filesystem does not support extended attributes.
+// readMetadata returns the metadata of a file or directory. It returns nil if the file has no
+// metadata, or if the filesystem does not support extended attributes.
 func readMetadata(path string, info fs.FileInfo) map[string]string {
 	if !info.Mode().IsRegular() && !info.IsDir() {
 		return nil

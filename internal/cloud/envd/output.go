@@ -156,7 +156,7 @@ func (o *output) unsubscribe(s *subscriber) {
 }
 
 // gather joins c and the chunks that are already queued, up to the limit of one event. The caller
-// has just received c. A reader that keeps up thus receives every write at once, and a slower
+// has just received c. So a reader that is fast enough receives every write at once, and a slower
 // reader receives many small writes in one event.
 func (s *subscriber) gather(c *chunk) *chunk {
 	joined := false
@@ -267,8 +267,8 @@ func (o *output) end() {
 }
 
 // copyFrom publishes the output from f until its end. For a terminal, the end is the error EIO. A
-// deadline of f also ends copyFrom, after it has published everything in the pipe. In this case
-// copyFrom returns true, because another process still holds the other end open.
+// deadline of f also ends copyFrom, after copyFrom has published everything in the pipe. In this
+// case copyFrom returns true, because another process still holds the other end of the pipe open.
 func (o *output) copyFrom(f *os.File, of stream) (held bool) {
 	conn, err := f.SyscallConn()
 	if err != nil {

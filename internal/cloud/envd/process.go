@@ -51,7 +51,7 @@ type running struct {
 	output   *output
 	sources  []*source
 	grace    time.Duration // maximum time that wait reads output after the end while other processes hold it open
-	stdin    *input        // the input of the process, which may be its terminal; nil: no input
+	stdin    *input        // the pipe or terminal with the input of the process; nil: no input
 	terminal *os.File      // the terminal of the process; nil: the process has pipes
 	deadline *time.Timer
 	// killed returns the number of processes of the sandbox that have been killed since the
@@ -225,8 +225,8 @@ func (l *launch) command(files stdio, path string, args []string) *exec.Cmd {
 
 // wait returns when the process has ended and its output has been published. If other processes
 // hold the output open, wait publishes the output that arrives within grace. After a signal, wait
-// does not wait for these processes. The caller must then call finish, which informs the
-// subscribers, and after that linger.
+// does not wait for these processes. The caller must then call finish, and after that linger.
+// finish informs the subscribers.
 func (r *running) wait() {
 	var copies sync.WaitGroup
 	for _, s := range r.sources {
@@ -257,9 +257,9 @@ func (r *running) wait() {
 	r.held = held && !r.signalled // after a signal, the others may be about to end, too
 }
 
-// linger reads and drops the output of processes that still hold it open, so that they neither
-// block nor die of SIGPIPE. When all of them have closed it, or the process is abandoned,
-// linger closes everything and returns.
+// linger reads and drops further output while other processes hold the output open. So these
+// processes do not block, and do not die of SIGPIPE. When all of them have closed the output, or
+// the process is abandoned, linger closes everything and returns.
 func (r *running) linger() {
 	var copies sync.WaitGroup
 	r.mu.Lock()
@@ -326,8 +326,8 @@ func (r *running) signal(sig unix.Signal) error {
 // longAgo is a deadline that has already passed.
 var longAgo = time.Unix(1, 0)
 
-// stopReading ends the copies of output at the given time. Before they end, they publish
-// everything that is in the pipes.
+// stopReading makes the goroutines that copy output end at the given time. Before they end, they
+// publish everything that is in the pipes.
 func (r *running) stopReading(at time.Time) {
 	for _, s := range r.sources {
 		_ = s.file.SetReadDeadline(at) // fails if closed, that is, already ended
@@ -347,8 +347,8 @@ func (r *running) hasExpired() bool {
 	return r.expired
 }
 
-// abandon kills the process and the rest of its group, and informs no subscriber. It must be
-// called only once.
+// abandon kills all processes of the process's group, and does not inform the subscribers. It must
+// be called only once.
 func (r *running) abandon() {
 	close(r.output.abandoned)
 	_ = r.signal(unix.SIGKILL)

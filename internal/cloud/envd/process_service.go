@@ -202,7 +202,7 @@ func contextFailure(ctx context.Context) error {
 	return connect.NewError(connect.CodeCanceled, ctx.Err())
 }
 
-// keepaliveInterval returns the interval in the header, which is in seconds.
+// keepaliveInterval returns the interval in the header. The header has the interval in seconds.
 func keepaliveInterval(header http.Header) time.Duration {
 	const fallback = 90 * time.Second
 	const longest = 24 * 60 * 60

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// maxProcesses bounds the number of processes. This number includes ended processes whose output
-	// is still held open by other processes.
+	// maxProcesses bounds the number of processes. This number includes an ended process while other
+	// processes still hold its output open.
 	maxProcesses = 1024
 	// outputGrace bounds the wait for the end of the output after the process itself has ended. The
 	// daemon of E2B's service waits without a bound. So in the service, a server that a command leaves
@@ -45,14 +45,14 @@ var (
 type processes struct {
 	memory *child.Memory
 	logger *slog.Logger
-	grace  time.Duration // outputGrace, except in tests, which set another time
+	grace  time.Duration // outputGrace; tests set another time
 	waits  sync.WaitGroup
 
 	mu       sync.Mutex
 	closed   bool
 	starting int
-	// open contains the processes that run, and the ended processes whose output is still held open by
-	// other processes.
+	// open contains the processes that run. It also contains an ended process while other processes
+	// still hold its output open.
 	open    map[*running]struct{}
 	live    map[uint32]*running
 	retired []retired // records of ended processes, oldest first

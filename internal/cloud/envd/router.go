@@ -63,8 +63,9 @@ func writeError(w http.ResponseWriter, status int, message string) {
 	}{status, message})
 }
 
-// writeAnswer answers on a plain route, which belongs to no Connect service. The content type
-// has no character set, unlike that of errors, because some clients compare all of it.
+// writeAnswer answers on a plain route: a route of no Connect service. The content type of the
+// answer has no character set, because some clients compare the whole content type. The content
+// type of errors has a character set.
 func writeAnswer(w http.ResponseWriter, v any) { writeJSON(w, http.StatusOK, "application/json", v) }
 
 func writeJSON(w http.ResponseWriter, status int, contentType string, v any) {

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stagedFile contains the content of an upload until the upload is complete. It has no name,
-// unless the filesystem requires one.
+// stagedFile contains the content of an upload until the upload is complete. The file has a name
+// only if the filesystem requires a name.
 type stagedFile struct {
 	*os.File
-	name string // name of the file; "" if it has none
+	name string // name of the file; "" if the file has no name
 }
 
 // stage creates a staged file in the first of dirs in which this is possible. The caller must close
@@ -48,7 +48,7 @@ func stageIn(dir string) (*stagedFile, error) {
 	return &stagedFile{File: f, name: f.Name()}, nil
 }
 
-// Close closes the file. If the file was not linked, this removes it.
+// Close closes the file. If the file was not linked, Close also removes it.
 func (s *stagedFile) Close() error {
 	err := s.File.Close()
 	if s.name != "" {
@@ -76,10 +76,10 @@ func (s *stagedFile) copyTo(w io.Writer) error {
 	return err
 }
 
-// stagingFor returns the directories in which to stage a new file for dir. The scratch directory
-// comes first if its files can be linked into dir, because a nameless file in dir itself would
-// cause events for watchers of dir. The scratch directory is not the only result, because programs
-// may remove it or withdraw its permissions.
+// stagingFor returns the directories in which to stage a new file for dir. If files of the scratch
+// directory can be linked into dir, the scratch directory comes first, because a nameless file in
+// dir itself would cause events for watchers of dir. The scratch directory is not the only result,
+// because programs may remove it or withdraw its permissions.
 func (s *Server) stagingFor(dir string) []string {
 	there, err := mountOf(dir)
 	if err != nil {
@@ -137,6 +137,6 @@ func linkTarget(path string) string {
 	return path
 }
 
-// parent returns the directory of an absolute path, with a slash at the end. Unlike
-// [filepath.Dir], it does not clean "link/..", which may lead elsewhere than ".".
+// parent returns the directory of an absolute path, with a slash at the end. Unlike [filepath.Dir],
+// it does not clean "link/..": this path may lead to another directory than ".".
 func parent(path string) string { return path[:strings.LastIndexByte(path, '/')+1] }

@@ -63,12 +63,11 @@ func (c *received) close() error {
 // filesystem stored.
 //
 // No part of an upload is at path before the whole body has arrived. Until then, the body is in
-// memory if it fits into a block, and otherwise in a staged file. So an upload that is cut off
-// does not change an existing file and leaves no new file behind, here and in a snapshot or
+// memory if it fits into a block, and otherwise in a staged file. So an upload that is cut off does
+// not change an existing file and leaves no new file behind. This also applies to a snapshot or
 // fork of the sandbox. A new file gets its name at the end. An existing file is overwritten in
 // place, so that hard links, permissions, open descriptors and watches stay valid. If there are
-// several uploads to the same file, the file has the whole content of the last upload to
-// complete.
+// several uploads to the same file, the file has the whole content of the last upload to complete.
 //
 // A pipe or a device receives the body as it arrives, and keeps its owner.
 func (s *Server) storeFile(path string, body io.Reader, user *User, metadata map[string]string) (kept map[string]string, err error) {
@@ -117,7 +116,7 @@ func (s *Server) storeFile(path string, body io.Reader, user *User, metadata map
 	return s.settle(path, c, user, metadata)
 }
 
-// settle makes c the content of the file at path. It creates the file if there is none.
+// settle makes c the content of the file at path. If there is no such file, settle creates it.
 func (s *Server) settle(path string, c *received, user *User, metadata map[string]string) (map[string]string, error) {
 	const tries = 16 // a try fails if another upload or a program changes the file meanwhile
 	for range tries {
@@ -168,7 +167,7 @@ func (s *Server) create(path string, c *received, user *User, metadata map[strin
 	return kept, nil
 }
 
-// openExisting opens the file at path for writing. It may be a pipe or a device.
+// openExisting opens the file at path for writing. The file may be a pipe or a device.
 func openExisting(path string) (*os.File, fs.FileInfo, error) {
 	// O_NONBLOCK is for a pipe without a reader. O_NOCTTY is for a terminal, which must not
 	// become the controlling terminal of this process.
@@ -280,8 +279,8 @@ func noReader(path string) error {
 	return refuse(http.StatusBadRequest, "nobody reads the pipe: %s", path)
 }
 
-// fill reads until buf is full. It returns [io.EOF] if body ends before that, and
-// [io.ErrUnexpectedEOF] if body is cut off. [io.ReadFull] does not distinguish these two cases.
+// fill reads until buf is full. If body ends before buf is full, it returns [io.EOF]. If body is
+// cut off, it returns [io.ErrUnexpectedEOF]. [io.ReadFull] does not distinguish these two cases.
 func fill(body io.Reader, buf []byte) (n int, err error) {
 	for n < len(buf) && err == nil {
 		var m int

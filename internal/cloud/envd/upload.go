@@ -136,10 +136,10 @@ func (s *Server) receiveForm(body io.Reader, boundary string, target *fileTarget
 	}
 }
 
-// roomFor returns an error if the disk does not have enough room for an upload. It is called first,
-// so that an upload that is too large does not fill the disk. It allows one block more than is
-// free, because length may include a form around the file. If this block is needed after all, the
-// write itself fails.
+// roomFor returns an error if the disk does not have enough room for an upload. It is called before
+// the upload is read, so that an upload that is too large does not fill the disk. It allows one
+// block more than is free, because length may include a form around the file. If this block is
+// needed after all, the write itself fails.
 func (s *Server) roomFor(path string, length int64) error {
 	if length <= block {
 		return nil

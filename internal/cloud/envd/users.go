@@ -21,7 +21,7 @@ type User = guest.User
 
 type users struct {
 	list     []User
-	fallback *User // user for a request that names none
+	fallback *User // user for a request without a user
 	passwd   idNames
 	group    idNames
 	anyUser  bool   // processes may use every id
@@ -44,7 +44,8 @@ func newUsers(list []User, fallback string, anyUser bool, single string) (*users
 	return u, nil
 }
 
-// named returns an account of the sandbox. It is built in, or was added.
+// named returns the account of the sandbox with this name. The account may be built in, or may have
+// been added to the account files.
 func (u *users) named(name string) (*User, error) {
 	for i := range u.list {
 		if u.list[i].Name == name {

@@ -21,12 +21,13 @@ import (
 const (
 	// maxWatchedDirs bounds the number of directories in a recursive watch.
 	maxWatchedDirs = 16 << 10
-	// maxReported bounds the number of files in reported. If it is exceeded, some creations are
+	// maxReported bounds the number of files in reported. If there are more files, some creations are
 	// reported twice.
 	maxReported = 64 << 10
 )
 
-// watch follows the changes in a directory or, if it is recursive, below it.
+// watch follows the changes in a directory. A recursive watch also follows the changes in all
+// directories below that directory.
 type watch struct {
 	server    *Server
 	notify    *inotify
@@ -41,7 +42,7 @@ type watch struct {
 	dirs map[string]bool // watched directories below root
 	// reported contains the files that were found in a new directory. If the kernel reports the
 	// creation of such a file as well, this report is ignored. If the name later belongs to another
-	// file, its creation is reported.
+	// file, the creation of the other file is reported.
 	reported map[string]inode
 	// halfChmod is a directory whose change of mode has been reported by one of two watches: by the
 	// directory's own watch, or by the watch of its parent. The other watch reports the same change
@@ -96,8 +97,8 @@ var errTooManyDirs = fmt.Errorf("too many directories: the bound of a watch is %
 
 func (w *watch) close() error { return w.notify.close() }
 
-// add watches dir, which has just been found, and everything below it if the watch is
-// recursive. It calls found for each file that already exists below dir.
+// add watches dir, a directory that has just been found. If the watch is recursive, add also
+// watches everything below dir. It calls found for each file that already exists below dir.
 func (w *watch) add(dir string, found func(path string) error) error {
 	events := uint32(followed)
 	if dir == w.root {
@@ -152,9 +153,9 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// take reads changes once, and handles them. It returns their size in bytes, which is 0 if
-// there are no changes now. It returns a Connect error if there can be no more changes. The
-// caller must hold mu.
+// take reads changes once, and handles them. It returns the size of the changes in bytes. The size
+// is 0 if there are no changes now. If there can be no more changes, take returns a Connect error.
+// The caller must hold mu.
 func (w *watch) take(emit func(*filesystem.FilesystemEvent) error) (int, error) {
 	if w.failed != nil {
 		return 0, w.failed
@@ -190,8 +191,8 @@ func (w *watch) catchUp(emit func(*filesystem.FilesystemEvent) error) bool {
 	return err == nil
 }
 
-// handle converts a change to events of the wire protocol, and emits each event at once,
-// because a directory that was moved here may have any size.
+// handle converts a change to events of the wire protocol. It emits each event at once and does not
+// collect the events, because a directory that was moved here may have any size.
 func (w *watch) handle(c change, emit func(*filesystem.FilesystemEvent) error) error {
 	const renamed, removed = unix.IN_MOVED_FROM | unix.IN_MOVE_SELF, unix.IN_DELETE | unix.IN_DELETE_SELF
 	tell := func(path string, kind filesystem.EventType) error { return emit(w.event(path, kind)) }
@@ -246,8 +247,8 @@ func (w *watch) created(path string, tell func(string, filesystem.EventType) err
 	}))
 }
 
-// forget drops path. If a directory was renamed, forget also drops everything below it, which
-// is found again under the new name. A removed directory is empty.
+// forget drops path. If path is a renamed directory, forget also drops everything below it. The
+// content of the directory is found again under the new name. A removed directory is empty.
 func (w *watch) forget(path string, renamed bool) {
 	delete(w.reported, path)
 	if !w.dirs[path] {

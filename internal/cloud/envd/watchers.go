@@ -23,7 +23,7 @@ const (
 	// maxKept bounds the bytes of events that all watchers together keep for clients.
 	maxKept = 16 << 20
 	// abandoned is the time without a poll after which a watcher may be removed to make room
-	// for another.
+	// for another watcher.
 	abandoned = 10 * time.Minute
 )
 
@@ -79,8 +79,8 @@ func (ws *watchers) enter() error {
 	return nil
 }
 
-// evict removes the watcher whose last poll is oldest, if that poll is older than abandoned. The
-// client of that watcher has probably gone. There is no other sign that it has.
+// evict removes the watcher with the oldest last poll, if that poll is older than abandoned. The
+// client of that watcher has probably gone. There is no other sign that a client has gone.
 func (ws *watchers) evict() bool {
 	var oldest string
 	since := time.Now().Add(-abandoned)
@@ -121,8 +121,8 @@ func (ws *watchers) close() error {
 	return nil
 }
 
-// run passes events to emit until ctx ends or an error occurs. It calls idle whenever nothing has
-// happened for interval; if interval is 0, run never calls idle.
+// run passes events to emit until ctx ends or an error occurs. It calls idle whenever there was no
+// event for interval. If interval is 0, run never calls idle.
 func (ws *watchers) run(ctx context.Context, w *watch, interval time.Duration, emit func(*filesystem.FilesystemEvent) error, idle func() error) error {
 	defer context.AfterFunc(ctx, w.notify.interrupt)()
 	defer context.AfterFunc(ws.life, w.notify.interrupt)()

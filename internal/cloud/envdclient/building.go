@@ -22,8 +22,8 @@ type Placement struct {
 	User   string // owner of missing parent directories
 }
 
-// Place copies files of a tar archive, which may be compressed with gzip. size is the length of
-// the archive, or -1 if it is unknown.
+// Place copies files of a tar archive. The archive may be compressed with gzip. size is the length
+// of the archive, or -1 if the length is unknown.
 func (c *Client) Place(ctx context.Context, archive io.Reader, size int64, p Placement) error {
 	query := url.Values{"source": {p.Source}, "target": {p.Target}, "owner": {p.Owner}, "mode": {p.Mode}, "user": {p.User}}
 	return c.ask(ctx, http.MethodPost, "/local/place", query, archive, size, func(io.Reader) error { return nil })

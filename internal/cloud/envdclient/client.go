@@ -135,8 +135,9 @@ func outcome(ctx context.Context, stream *connect.ServerStreamForClient[process.
 	return failure(ctx, stream.Err(), "it ended without a status")
 }
 
-// Start starts a command, which continues to run when ctx is done. The channel receives the
-// result of [Client.Run]. If ctx is done first, it receives the cause of ctx.
+// Start starts a command. The command continues to run when ctx is done. The channel receives the
+// same result as [Client.Run] returns. If ctx is done before the command ends, the channel receives
+// the cause of ctx.
 func (c *Client) Start(ctx context.Context, command Command) (<-chan error, error) {
 	// The deadline of ctx is left out, because envd would end the command at that time.
 	lasting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))

@@ -43,7 +43,7 @@ const name = "runsc" // name of the program's file in its directory
 type Program struct {
 	Path    string
 	Version string // as printed by runsc
-	dir     string // directory that Setup created for it; "": Setup did not build it
+	dir     string // directory that Setup created for the program; "": Setup did not build it
 }
 
 // NoteUse records that the runsc is in use, as [setupdir.Marker.NoteUse] does. It does nothing if
@@ -55,9 +55,9 @@ func (p Program) NoteUse() {
 	}
 }
 
-// Find returns the runsc at path. If path is "", it returns the runsc that Setup built. The
-// error matches [ErrNotSetUp] if Setup has built none, and [ErrDamaged] if the runsc that Setup
-// built does not run.
+// Find returns the runsc at path. If path is "", it returns the runsc that Setup built. The error
+// matches [ErrNotSetUp] if Setup has built no runsc, and [ErrDamaged] if the runsc that Setup built
+// does not run.
 func Find(ctx context.Context, path string) (Program, error) {
 	if path == "" {
 		return findBuilt(ctx)
@@ -148,9 +148,9 @@ func home() (string, error) {
 }
 
 // Setup builds runsc with the go command of this machine, unless Setup has already built a
-// runsc that works. The go command fetches the source like that of any module. Setup writes its
-// progress to progress. Any number of processes may call it at the same time. command is the go
-// command; "" means go.
+// runsc that works. The go command fetches the source of gVisor like the source of any module.
+// Setup writes its progress to progress. Any number of processes may call Setup at the same time.
+// command is the go command; "" means go.
 func Setup(ctx context.Context, progress io.Writer, command string) (Program, error) {
 	if progress == nil {
 		progress = io.Discard

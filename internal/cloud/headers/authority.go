@@ -15,7 +15,7 @@ import (
 
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
-	leafLife      = 30 * 24 * time.Hour // lifetime of a leaf, the certificate of one host; it is used for half of this time
+	leafLife      = 30 * 24 * time.Hour // lifetime of a leaf, the certificate of one host; a leaf is used for half of this time
 	clockSkew     = time.Hour           // how far the clocks of clients, such as virtual machines, may be behind
 	maxLeaves     = 256                 // maximum number of leaves that are kept; creating a leaf takes 0.1 ms
 
@@ -57,7 +57,7 @@ func NewAuthority(sandbox string) (*Authority, error) {
 	return a, err
 }
 
-// PEM returns the certificate of the authority, which is not secret.
+// PEM returns the certificate of the authority. The certificate is not secret.
 func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }

@@ -7,9 +7,9 @@
 // unchanged.
 //
 // The traffic of a sandbox is hostile. A request is forwarded only to the host of its connection,
-// and only over https. The Door writes it anew from its parsed form, so that bytes that a client
-// sends between two requests reach no server. If a rule sets a header, the client's own values of
-// this header are dropped.
+// and only over https. The Door writes the request anew from its parsed form. So bytes that a
+// client sends between two requests reach no server. If a rule sets a header, the client's own
+// values of this header are dropped.
 //
 // A host that repeats request headers in its answers reveals the secret to the sandbox, so a
 // rule is only as trustworthy as its host. The method TRACE asks every host to do this.

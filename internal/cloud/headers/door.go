@@ -34,8 +34,8 @@ const (
 )
 
 // methods lists the methods of requests that are forwarded. TRACE is not included, because a host
-// answers it with the received request, which contains the secret. An unknown method, such as
-// TRACK, may do the same.
+// answers TRACE with the received request, and this request contains the secret. A host may answer
+// an unknown method, such as TRACK, in the same way.
 var methods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
 }

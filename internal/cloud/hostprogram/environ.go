@@ -19,8 +19,8 @@ const (
 	caller                // the caller's directory, in which programs find their files
 )
 
-// variables lists the variables whose relative paths programs resolve against their own current
-// directory. Names are in upper case.
+// variables lists the environment variables that may contain relative paths. Programs resolve these
+// paths against their own current directory. Names are in upper case.
 var variables = [...]struct {
 	kind  kind
 	names string // names, separated by spaces
@@ -91,10 +91,10 @@ func absolute(list string) []string {
 	return slices.DeleteFunc(filepath.SplitList(list), func(dir string) bool { return !filepath.IsAbs(dir) })
 }
 
-// Resolve converts a path to one that names the same file in any current directory. It does not
-// change a URL, a path that begins with ~ for the home directory, and the empty text. It also
-// does not change a path that cannot be resolved because the current directory no longer
-// exists.
+// Resolve converts a path to a path that names the same file in any current directory. It returns a
+// URL, a path that begins with ~ for the home directory, and the empty text unchanged. If the
+// current directory no longer exists and the path therefore cannot be resolved, Resolve also
+// returns the path unchanged.
 func Resolve(path string) string {
 	if rest, local := strings.CutPrefix(path, "file:"); local && rest != "" && !strings.HasPrefix(rest, "/") {
 		if resolved := Resolve(rest); filepath.IsAbs(resolved) {

@@ -1,6 +1,6 @@
 // Package hostprogram starts programs of this machine for a setup or a local cloud. The contents of
-// the caller's directory never decide which program runs, or which files the program reads,
-// because this directory may be another person's project, and the caller may be root.
+// the caller's current directory never decide which program runs, or which files the program reads.
+// The reason is that this directory may be another person's project, and the caller may be root.
 package hostprogram
 
 import (

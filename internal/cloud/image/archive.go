@@ -14,7 +14,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Keeper stores images itself.
+// Keeper is an engine that stores images itself.
 type Keeper interface {
 	// Architecture returns the processor architecture of the keeper's images, as in GOARCH.
 	Architecture() string
@@ -104,7 +104,7 @@ func nothing(on v1.Platform) (*found, error) {
 // errUnread is the error of writing to an archive that the keeper has stopped reading.
 var errUnread = errors.New("nobody reads it")
 
-// stream writes the archive while the keeper reads it.
+// stream writes the archive of the image while the keeper reads this archive.
 func (p *pull) stream(ctx context.Context, to Keeper) (err error) {
 	dir, err := p.options.Store.NewDir()
 	if err != nil {

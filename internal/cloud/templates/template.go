@@ -104,7 +104,7 @@ func (t *Template) FullName() string {
 	return Team + "/" + t.Name
 }
 
-// Snapshot reports whether all builds of the template are snapshots of sandboxes.
+// Snapshot reports whether each build of the template is a snapshot of a sandbox.
 func (t *Template) Snapshot() bool {
 	return !slices.ContainsFunc(t.Builds, func(b Build) bool { return b.Sandbox == "" })
 }
@@ -163,7 +163,7 @@ func (t Template) withoutTags(tags []string, now time.Time) Template {
 const maxFailed = 10
 
 // tidy returns a copy of the template without the ready builds that have no tag, and without the
-// oldest failed builds.
+// oldest failed builds, so that at most maxFailed of them remain.
 func (t Template) tidy(now time.Time) Template {
 	named := map[string]bool{}
 	for _, tag := range t.Tags {
@@ -240,7 +240,7 @@ func builtIn() []Template {
 
 // variant reports whether the template is a built-in template for a single engine. Clients can use
 // such a template by its name, but lists do not contain it. The reason is that the cloud does not
-// check whether this machine has the engine until the template is used.
+// check whether this machine has the engine before the template is used.
 func (t *Template) variant() bool { return t.BuiltIn && t.Latest().Engine != "" }
 
 const idLength = 20

@@ -97,8 +97,8 @@ func unzipped(archive io.Reader) (io.Reader, error) {
 	return gzip.NewReader(buffered)
 }
 
-// begin returns the part of source before its first element with a pattern. This is a path in the
-// archive. If source contains no pattern, begin returns the whole path.
+// begin returns the part of source before the first element that contains a pattern. The result is a
+// path in the archive. If source contains no pattern, begin returns all of source.
 func begin(source string) (string, error) {
 	for strings.ContainsAny(source, "*?[") {
 		source = path.Dir(source)

@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// sparse writes a file, and leaves holes instead of blocks of zeros. This is necessary because
-// archives store the holes of a sparse file as zeros.
+// sparse writes a file, and leaves holes in place of blocks of zeros. It exists because archives
+// store the holes of a sparse file as zeros.
 type sparse struct {
 	to  *os.File
 	at  int64

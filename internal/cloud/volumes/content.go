@@ -59,8 +59,8 @@ const (
 // Owner contains the ids of an entry, as numbered in sandboxes.
 type Owner struct{ UID, GID uint32 }
 
-// DefaultOwner is the owner of new entries if no other is requested. It is the user of
-// sandboxes.
+// DefaultOwner is the owner of new entries if no other owner is requested. It is the user
+// of sandboxes.
 var DefaultOwner = Owner{protocol.UserID, protocol.UserID}
 
 // Entry describes the file at a path.
@@ -163,8 +163,8 @@ func clean(name string) (string, error) {
 // clientPath returns the path of an entry as clients know it.
 func clientPath(name string) string { return path.Clean("/" + name) }
 
-// explain returns an error of the system with the matching error of this package, or of io/fs,
-// added.
+// explain adds the matching error of this package, or of io/fs, to an error of the system, and
+// returns the result.
 func explain(err error) error {
 	var refused *fs.PathError
 	switch {

@@ -10,11 +10,11 @@
 // A volume with a size has these directories in its own file system. Its directory contains
 //
 //	image     the file system
-//	mount/    the mount point, once the volume was used; it is in a mount namespace
+//	mount/    the mount point, once the volume was used; the mount is in a mount namespace
 //	          that no other process uses and that ends with this process
 //
 // Files belong to the ids of sandboxes. These ids begin at 0, independently of the ids outside.
-// Files may have any mode. Only this user can reach them, because the directories of the store have
+// Files may have any mode. Only the user of this process can reach the files, because the directories of the store have
 // the mode 0700. An ordinary user has only one id, which is root in the sandboxes. Everything in a
 // volume then belongs to this id.
 //

@@ -12,8 +12,8 @@ import (
 // nobody is the id that is reported if sandboxes have a single id and a file has another owner.
 const nobody = 65534
 
-// openPath opens the file at a path with O_PATH, so the file cannot be read. It never waits. If the
-// file is a link, it opens the link and not the target.
+// openPath opens the file at a path with O_PATH, so the file cannot be read. openPath never waits. If
+// the file is a link, openPath opens the link and not the target.
 func openPath(root *os.Root, name string) (*os.File, error) {
 	return root.OpenFile(name, unix.O_PATH|unix.O_NOFOLLOW, 0)
 }
@@ -95,7 +95,7 @@ func kindOf(stat *unix.Stat_t) Kind {
 
 func moment(t unix.Timespec) time.Time { return time.Unix(t.Unix()).UTC() }
 
-// Stat describes the file at a path. If it is a link, Stat describes the link.
+// Stat describes the file at a path. If the file is a link, Stat describes the link.
 func (c *Content) Stat(name string) (Entry, error) {
 	name, err := clean(name)
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 // mounts contains the file systems of volumes with a size. These file systems are mounted in a
 // separate mount namespace. Only one thread of this process uses the namespace, and the namespace
 // ends with this thread. So even if this process is killed, no mount and no loop device is left.
-// The zero value is ready to use. It is safe for concurrent use.
+// The zero value is ready to use. A mounts is safe for concurrent use.
 //
-// Detached mounts would need no namespace, because they would end with the process, too. But Linux
-// can clone such mounts for sandboxes only since 6.15.
+// Detached mounts would need no namespace, because they would end with the process, too. But only
+// Linux 6.15 and newer can clone detached mounts for sandboxes.
 type mounts struct {
 	mu    sync.Mutex
 	calls chan func() // functions for the thread to call; nil: the thread is not started
@@ -75,8 +75,8 @@ func serve(calls <-chan func(), ended chan<- struct{}, began chan<- error) {
 	}
 }
 
-// mount mounts the file system in an image at a directory. It returns the root of the file
-// system, which unmount closes.
+// mount mounts the file system in an image at a directory. It returns the open root directory of the
+// file system. unmount closes this root.
 func (m *mounts) mount(image, at string) (root *os.File, err error) {
 	device, err := attach(image)
 	if err != nil {
@@ -110,8 +110,8 @@ func (m *mounts) clone(root *os.File, name string) (clone *os.File, err error) {
 	return clone, err
 }
 
-// unmount reverses mount. A process that still uses the file system, for example in a sandbox that
-// is about to end, can use it until the process ends.
+// unmount reverses mount. A process that still uses the file system can use it until the process
+// ends. An example is a process in a sandbox that is about to end.
 func (m *mounts) unmount(root *os.File, at string) error {
 	_ = root.Close() // only reads and writes of files can fail
 	return m.onThread(func() error {

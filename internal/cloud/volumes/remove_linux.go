@@ -15,8 +15,8 @@ import (
 
 // Remove removes the file or directory at a path. The root of the volume cannot be removed: the
 // error is then fs.ErrNotExist. Remove first moves the file or directory out of the volume, and
-// then deletes it. If ctx ends before everything is deleted, the rest is deleted when the volume is
-// first used after a restart, or when the volume is deleted.
+// then deletes it. If ctx ends before everything is deleted, the remaining files are deleted when the
+// volume is first used after a restart, or when the volume is deleted.
 func (c *Content) Remove(ctx context.Context, name string) error {
 	name, err := clean(name)
 	if err != nil {
@@ -42,9 +42,8 @@ func (c *Content) Remove(ctx context.Context, name string) error {
 	return explain(err)
 }
 
-// removeEntry removes one entry of a directory. If the entry is a directory, removeEntry moves it
-// to the directory heap, and moved is its new name. heap is the volume's directory of removed
-// files.
+// removeEntry removes one entry of a directory. heap is the volume's directory of removed files. If
+// the entry is a directory, removeEntry moves it to heap, and moved is its new name.
 func removeEntry(dir int, base string, heap *os.File) (moved string, err error) {
 	err = unix.Unlinkat(dir, base, 0)
 	if !errors.Is(err, unix.EISDIR) {
@@ -60,7 +59,7 @@ func removeEntry(dir int, base string, heap *os.File) (moved string, err error) 
 	return moved, err
 }
 
-// unlock changes the mode of a directory so that this user has all rights.
+// unlock changes the mode of a directory so that the user of this process has all rights.
 func unlock(dir int, base string) error {
 	fd, err := unix.Openat(dir, base, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -48,8 +48,8 @@ func (r *Registry) CheckSize(ctx context.Context) (err error) {
 	return errors.Join(err, r.leave(v), r.store.Discard(dir))
 }
 
-// makeImage creates the file system of a new volume, and the mount point. The image file takes
-// disk space only for the parts that are written.
+// makeImage creates the file system of a new volume in an image file, and the mount point. The image
+// file takes disk space only for the parts that are written.
 func makeImage(ctx context.Context, dir string, size int64) error {
 	program, err := findProgram("mkfs." + imageType)
 	if err != nil {
@@ -74,8 +74,8 @@ func makeImage(ctx context.Context, dir string, size int64) error {
 	return nil
 }
 
-// findProgram finds a program for administrators, even if the directory of such programs is not in
-// PATH.
+// findProgram finds a program for administrators. It does so even if PATH does not contain the
+// directory of such programs.
 func findProgram(name string) (string, error) {
 	path, err := hostprogram.Find(name)
 	if err == nil {

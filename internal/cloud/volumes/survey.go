@@ -8,8 +8,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// imageName is the name of the file in the volume's directory that contains the file system of
-// a volume with a size.
+// imageName is the name of a file in the directory of a volume with a size. The file contains the
+// volume's file system.
 const imageName = "image"
 
 // Space is the disk use of the volumes in a state directory.

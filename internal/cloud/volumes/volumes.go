@@ -275,8 +275,8 @@ func (r *Registry) List() []Volume {
 type Mount struct {
 	// Dir is the directory with the files.
 	Dir string
-	// Clone returns a detached mount of Dir. Clone is nil if others can create such a mount
-	// themselves, without the registry.
+	// Clone returns a detached mount of Dir. If an engine can create such a mount without the
+	// registry, Clone is nil.
 	Clone func() (*os.File, error)
 }
 
@@ -317,8 +317,8 @@ func (r *Registry) holdVolume(id string) (v *volume, dir string, release func(),
 	return v, dir, release, nil
 }
 
-// Delete deletes a volume and all of its files. wanted reports whether the volume is needed
-// although nobody holds it, for example by a paused sandbox. wanted must not use the registry. The
+// Delete deletes a volume and all of its files. wanted reports whether something that does not hold
+// the volume still needs it, for example a paused sandbox. wanted must not use the registry. The
 // errors include [ErrNotFound] and [ErrInUse].
 func (r *Registry) Delete(id string, wanted func() bool) error {
 	v, err := r.take(id, wanted)

@@ -1,6 +1,6 @@
 // Package wasmenv prepares the environment for sandboxes of WebAssembly. The environment consists
 // of Deno, Pyodide (Python compiled to WebAssembly), the programs in deno/, and a snapshot of a
-// Python that has loaded the kernel driver.
+// Python interpreter that has loaded the kernel driver.
 //
 // [Setup] fetches Deno and Pyodide as npm packages, with the user's own npm. So npm's configuration
 // decides which registry is used. No scripts of packages are run. lock.json contains the versions

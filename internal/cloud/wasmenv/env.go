@@ -103,7 +103,7 @@ func writeSizes(dir string) error {
 	return errors.Join(err, os.WriteFile(filepath.Join(dir, sizesName), content, 0o644))
 }
 
-// used is the marker file whose modification time is the time when an [Env] was last used.
+// used is the marker file of an [Env]. Its modification time is the time of the Env's last use.
 const used = setupdir.Marker(snapshotName)
 
 // NoteUse records that the Env is in use, as [setupdir.Marker.NoteUse] does. Later versions of
@@ -186,8 +186,8 @@ func Command(dir string, places []string, memory uint64) ([]string, error) {
 var sealed = []string{"--quiet", "--no-config", "--no-remote", "--no-npm", "--no-prompt", "--no-lock", "--cached-only"}
 
 // cacheDir is Deno's directory for compiled code. The path is below /dev/null, which is not a
-// directory, so that Deno cannot create cacheDir. Otherwise Deno would create it, at least as root.
-// Without cacheDir, Deno does not cache code.
+// directory, so that Deno cannot create cacheDir. At any other path Deno would create cacheDir, at
+// least as root. Without this directory, Deno does not cache code.
 const cacheDir = "/dev/null/deno"
 
 // Environ returns the environment for the command of [Command]. The environment for the code in a

@@ -1,4 +1,4 @@
-// Package jupytertest plays the server's end of a kernel's websocket, for tests of
+// Package jupytertest simulates the server's end of a kernel's websocket, for tests of
 // clients.
 package jupytertest
 
@@ -99,7 +99,7 @@ func (k *Kernel) Reply(parent *jupyter.Message, status string) {
 	k.Say(parent, jupyter.Shell, "execute_reply", map[string]any{"status": status, "execution_count": 7})
 }
 
-// Ask sends a request for input, as if the code of the request parent asked for it.
+// Ask sends a request for input, as if the code of the request parent asked for input.
 func (k *Kernel) Ask(parent *jupyter.Message, prompt string) {
 	k.Say(parent, jupyter.Stdin, "input_request", jupyter.InputRequest{Prompt: prompt})
 }

@@ -48,7 +48,7 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// write writes the image to a file. If that fails, there is none.
+// write writes the image to a file. If writing fails, no file is left.
 func write(image packaging.Image, path string) error {
 	file, err := os.Create(path)
 	if err != nil {

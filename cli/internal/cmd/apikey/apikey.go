@@ -18,7 +18,7 @@ func NewCmdAPIKey(f *cmdutil.Factory) *cobra.Command {
 	return cmdutil.NewGroup("api-key", "Manage the API keys of a service", newCmdCreate(f), newCmdDelete(f), newCmdList(f), newCmdRename(f))
 }
 
-// keyView is a key as -o json shows it, with the API's names.
+// keyView is a key as -o json shows it, with the field names of the API.
 type keyView struct {
 	ID        string     `json:"id"`
 	Name      string     `json:"name"`

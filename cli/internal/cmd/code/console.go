@@ -157,7 +157,7 @@ func (c *console) key(line string, cursor int, key rune) (string, int, bool) {
 func (c *console) show(text string) { fmt.Fprintln(c.editor, text) }
 
 // screen writes to a terminal in raw mode. Such a terminal needs a carriage return before each
-// newline, which screen adds.
+// newline, and screen adds these carriage returns.
 type screen struct {
 	mu  sync.Mutex
 	w   io.Writer
@@ -180,7 +180,8 @@ func (s *screen) raw(p []byte) (int, error) {
 	return s.w.Write(p)
 }
 
-// finish begins a new line unless the cursor is at the beginning of one.
+// finish makes sure that the cursor is at the beginning of a line. If it is not, finish begins a
+// new line.
 func (s *screen) finish() {
 	s.mu.Lock()
 	mid := s.mid

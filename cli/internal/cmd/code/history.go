@@ -24,9 +24,9 @@ func (noHistory) Len() int      { return 0 }
 func (noHistory) At(int) string { panic("it is empty") }
 
 // history contains the cells that the user typed, oldest first, including those of earlier runs of
-// the command. They are also in a file that only this user can read, each as a line of JSON.
+// the command. The cells are also in a file that only this user can read, each as a line of JSON.
 type history struct {
-	noHistory // makes the editor's Add do nothing: keep adds whole cells instead
+	noHistory // makes the editor's Add do nothing; the method keep adds whole cells instead
 
 	cells []string
 	path  string // the path of the file; "": there is no file

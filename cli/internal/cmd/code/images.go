@@ -10,11 +10,12 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// imageSaver writes the pictures among results to files and prints their names.
+// imageSaver writes the pictures in the results of code to files, and prints the paths of the
+// files.
 type imageSaver struct {
 	dir    string // the directory for pictures; "": no pictures are written
 	tell   io.Writer
-	before int // the number of earlier results; numbers in file names continue from it
+	before int // the number of earlier results, which is added to the numbers in file names
 }
 
 func (s imageSaver) save(results []sandbox.Result) error {

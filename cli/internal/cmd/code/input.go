@@ -43,8 +43,8 @@ func (o *runOptions) read(ctx context.Context) (string, error) {
 	return strings.TrimPrefix(string(text), "\ufeff"), nil // a mark of the encoding is not code
 }
 
-// answer returns the function that answers input() from standard input. It is nil if there is no
-// standard input, or the code was read from it.
+// answer returns the function that answers input() from standard input. The function is nil if
+// there is no standard input, or if the code was read from standard input.
 func (o *runOptions) answer() func(context.Context, string, bool) (string, error) {
 	if o.File == "-" || !o.IO.InIsTerminal && !o.IO.InIsData {
 		return nil

@@ -82,7 +82,7 @@ func (o *kernelOptions) sandbox(ctx context.Context, conn *cmdutil.Connection) (
 
 // within opens and prepares the sandbox, calls do with it, and then makes the downloads. name is
 // the command's name. If do returns a cmdutil.RemoteStatus, within still makes the downloads, and
-// returns that status. After any other error of do it downloads nothing.
+// returns that status. If do returns any other error, within downloads nothing.
 func (o *kernelOptions) within(ctx context.Context, name string, do func(context.Context, *sandbox.Sandbox) error) (err error) {
 	conn, err := o.Open(ctx)
 	if err != nil {
@@ -127,8 +127,8 @@ func (o *kernelOptions) params() sandbox.RunCodeParams {
 	return sandbox.RunCodeParams{Context: sandbox.ContextID(o.Context), Language: o.Language}
 }
 
-// enterWorkdir creates a context with the directory of --workdir, in which the code then runs.
-// leave removes the context. Without --workdir, both do nothing.
+// enterWorkdir creates a context with the directory of --workdir. The code then runs in this
+// context. leave removes the context. Without --workdir, enterWorkdir and leave do nothing.
 func (o *kernelOptions) enterWorkdir(ctx context.Context, sb *sandbox.Sandbox) (leave func() error, err error) {
 	if o.Workdir == "" {
 		return func() error { return nil }, nil
@@ -148,8 +148,8 @@ func (o *kernelOptions) enterWorkdir(ctx context.Context, sb *sandbox.Sandbox) (
 	return func() error { return sb.Contexts.Remove(context.WithoutCancel(ctx), made.ID) }, nil
 }
 
-// notStarted returns err, unless err means that the code never ran. Then it returns the cause: the
-// language of the kernel is unknown, or the kernel could not start.
+// notStarted returns the cause if err means that the code never ran: the language of the kernel is
+// unknown, or the kernel could not start. Otherwise it returns err.
 func (o *kernelOptions) notStarted(err error) error {
 	if errors.Is(err, sandbox.ErrUnknownLanguage) {
 		return fmt.Errorf("%w: %s", sandbox.ErrUnknownLanguage, o.Language)

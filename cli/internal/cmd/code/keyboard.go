@@ -18,8 +18,8 @@ type keyboard struct {
 	err     error         // the error that ended the input from the terminal; nil while more keys may come
 	running func()        // called at Ctrl-C while the kernel works; nil while a line is read
 
-	// Only the reader uses the fields below.
-	pasting  bool // the reader is inside pasted text, between its marks
+	// Only the goroutine that calls the method read uses the fields below.
+	pasting  bool // the next key is part of pasted text, between the marks of that text
 	inPaste  bool // pasted text contained the end of the last line
 	returned bool // the last key was a carriage return
 	aborted  bool // the last line ended by Ctrl-C
@@ -35,7 +35,7 @@ const (
 	pastedKey = "\x1b[201~" // the mark after pasted text
 )
 
-// follow takes the keys of a terminal until they end.
+// follow reads keys from a terminal until a read returns an error.
 func (k *keyboard) follow(terminal io.Reader) {
 	part := make([]byte, 4096)
 	for {
@@ -69,8 +69,8 @@ func (k *keyboard) interrupt() {
 	}
 }
 
-// during makes Ctrl-C call interrupt, which must not wait. If interrupt is nil, Ctrl-C is passed to
-// the reader like other keys.
+// during makes Ctrl-C call interrupt. The function interrupt must not wait. If interrupt is nil,
+// the method read receives Ctrl-C in the same way as other keys.
 func (k *keyboard) during(interrupt func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -92,7 +92,8 @@ func (k *keyboard) press(keys string) {
 	k.typed = append([]byte(keys), k.typed...)
 }
 
-// read returns the next key for the line editor. It waits until ctx ends.
+// read returns the next key for the line editor. It waits until a key is complete, the input fails
+// or ends, or ctx ends.
 func (k *keyboard) read(ctx context.Context) (string, error) {
 	for {
 		k.mu.Lock()

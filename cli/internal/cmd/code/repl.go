@@ -84,7 +84,7 @@ type prompt struct {
 	stdout  *codeWriter
 	stderr  *codeWriter
 
-	python bool   // help works as in Python: the kernel's language is Python
+	python bool   // the kernel's language is Python, so help works as in Python
 	deaf   bool   // the kernel does not answer questions about code, such as completions
 	cell   string // the lines of the cell that were read before the current line
 	images imageSaver
@@ -246,7 +246,7 @@ func (p *prompt) checkPatiently(ctx context.Context) (*sandbox.CodeCheck, error)
 }
 
 // patiently returns a context that Ctrl-C cancels with the cause errInterrupted. done makes Ctrl-C
-// a key again, and must be called.
+// a key of the line editor again. The caller must call done.
 func (p *prompt) patiently(ctx context.Context) (_ context.Context, done func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	p.console.keys.during(func() {

@@ -111,7 +111,7 @@ func (r *running) begin() {
 }
 
 // interrupt interrupts the cell without waiting. A second call makes e2bctl stop waiting for the
-// cell. So does the first call if the kernel cannot be interrupted.
+// cell. If the kernel cannot be interrupted, the first call already does this.
 func (r *running) interrupt() {
 	_, _ = r.console.screen.Write([]byte("^C\n"))
 	r.mu.Lock()

@@ -27,8 +27,8 @@ func (o *runOptions) exits(raised *sandbox.ExecutionError) bool {
 	return o.isScript() && raised != nil && raised.Name == "SystemExit"
 }
 
-// beginScript returns Python code that prepares the kernel for a program: the code that runs after
-// it has the given name and arguments.
+// beginScript returns Python code that prepares the kernel for a program. The code that runs next
+// has the given name and arguments.
 func beginScript(name string, arguments []string) string {
 	return script + "_e2bctl_begin([" + literals(name, arguments) + "])\ndel _e2bctl_begin"
 }

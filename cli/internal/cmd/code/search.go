@@ -18,7 +18,8 @@ type search struct {
 	from  int    // the index in the history at which the next press begins to search
 }
 
-// next returns the line after a press of Ctrl-R. line is the line before it.
+// next returns the new line after a press of Ctrl-R. The argument line is the line before the
+// press.
 func (s *search) next(history term.History, line string) string {
 	if s.from == 0 || line != s.found {
 		*s = search{text: line}

@@ -18,7 +18,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// doctorLimit bounds one check, and clusterLimit one of a cluster, which may have to fetch images.
+// doctorLimit bounds one check. clusterLimit bounds one check of a cluster. It is longer, because
+// the cluster may have to fetch images.
 const (
 	doctorLimit  = 20 * time.Second
 	clusterLimit = 3 * time.Minute
@@ -69,7 +70,7 @@ const (
 	checkOK      = "ok"
 	checkWarning = "warning"
 	checkFailed  = "failed"
-	checkAbsent  = "absent" // this machine does not have the checked thing, which is no fault
+	checkAbsent  = "absent" // this machine lacks the thing that was checked, but that is no fault
 )
 
 // check is one line of the doctor's report.
@@ -227,7 +228,7 @@ func users(ids int) string {
 
 // network describes the network access of programs. If egress is "transparent", every program has
 // access, and network returns a sentence about that. Otherwise egress is the reason why some
-// programs have none, and network returns it.
+// programs have no access, and network returns egress.
 func network(egress string) string {
 	if egress == "transparent" {
 		return "every program reaches the network through the rules"

@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// checkEngines reports, for each engine, the features that its sandboxes promise on this machine,
-// and those that they do not.
+// checkEngines reports, for each engine, the features that it promises for sandboxes on this
+// machine, and the features that it does not promise.
 func checkEngines(cloud *local.Cloud, own local.Report) []check {
 	var checks []check
 	engines := local.Engines()

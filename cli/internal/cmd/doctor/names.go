@@ -14,9 +14,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
 )
 
-// checkNames checks that the host names of sandboxes resolve to this machine. It checks those of
-// the running local cloud or, if none runs, those of a local cloud with the given domain. Only
-// programs that find the cloud by its domain need these names.
+// checkNames checks that the host names of sandboxes resolve to this machine. It checks the names
+// of the running local cloud. If no local cloud runs, it checks the names of a local cloud with the
+// given domain. Only programs that find the cloud by its domain need these names.
 func checkNames(ctx context.Context, domain string) check {
 	if place, err := localcloud.Find(); err == nil {
 		if record, err := place.Read(); err == nil && record.Domain != "" {
@@ -38,7 +38,8 @@ func checkNames(ctx context.Context, domain string) check {
 	return c
 }
 
-// leadsHere returns an error unless a name has only loopback addresses.
+// leadsHere returns an error if a name does not resolve or has an address that is not a loopback
+// address.
 func leadsHere(ctx context.Context, name string) error {
 	addresses, err := resolve(ctx, name)
 	if err != nil {

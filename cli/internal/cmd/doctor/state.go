@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 )
 
-// checkState reports the content of the state directory, and the dangers to it. The directory is
-// that of the running local cloud or, if none runs, of the next one.
+// checkState reports the content of the state directory, and the dangers to that content. It checks
+// the directory of the running local cloud or, if none runs, the directory of the next one.
 func checkState(ctx context.Context) check {
 	c := check{Name: "state", Status: checkOK}
 	state, err := readState(ctx)

@@ -54,7 +54,7 @@ func pathsOf(cmd *cobra.Command, args []string) (id string, paths []string, err 
 	return id, paths, nil
 }
 
-// fileView is a file as -o json shows it, with the API's names.
+// fileView is a file as -o json shows it, with the field names of the API.
 type fileView struct {
 	Name     string           `json:"name"`
 	Type     sandbox.FileType `json:"type"`
@@ -93,8 +93,8 @@ func newCmdList(f *cmdutil.Factory) *cobra.Command {
 	return cmd
 }
 
-// writeFiles writes a list of files. With levels, the list has files of several levels, and shows
-// paths instead of names.
+// writeFiles writes a list of files. If levels is set, the files are from several levels of
+// directories, and the list shows paths instead of names.
 func writeFiles(f *cmdutil.Factory, found []sandbox.FileInfo, levels bool) error {
 	now := time.Now()
 	views, paths, rows := make([]fileView, len(found)), make([]string, len(found)), make([][]string, len(found))

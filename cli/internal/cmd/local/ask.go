@@ -114,8 +114,8 @@ Sandboxes that were allowed to reach it may still do so until they end.`,
 	return cmd
 }
 
-// stateDirOf returns the state directory that a flag names. Without the flag it
-// returns that of the running local cloud, or, if none runs, of the next one.
+// stateDirOf returns the state directory that a flag names. If the flag is "", it returns the
+// directory of the running local cloud or, if none runs, the directory of the next one.
 func stateDirOf(flag string) (string, error) {
 	dir, err := absolute(flag)
 	if err != nil {

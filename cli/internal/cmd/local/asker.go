@@ -23,7 +23,7 @@ type asker struct {
 	io *cmdutil.IOStreams
 	// the state directory, which keeps the targets that are always allowed; "": there is none
 	dir   string
-	turn  chan struct{} // held by the question on the screen
+	turn  chan struct{} // full while a question is on the screen
 	typed chan string   // the lines that are typed; closed at the end of the input
 
 	mu     sync.Mutex
@@ -91,7 +91,7 @@ func (a *asker) question(ctx context.Context, id, name string) bool {
 }
 
 // isAllowed reports whether a port of a host is always allowed, so that no question is needed. It
-// returns false if the list cannot be read.
+// returns false if the list of allowed ports cannot be read.
 func (a *asker) isAllowed(name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

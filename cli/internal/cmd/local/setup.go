@@ -17,7 +17,7 @@ type setupOptions struct {
 	Quiet    bool
 	Engine   local.Engine        // the engine to prepare the machine for
 	From     string              // the directory with npm packages; "" means that npm downloads them
-	Packages []local.SetupOption // the packages to install; if empty, those that were chosen before
+	Packages []local.SetupOption // the packages to install; if empty, the packages that an earlier setup chose
 }
 
 func newCmdSetup(f *cmdutil.Factory) *cobra.Command {

@@ -140,8 +140,8 @@ func findStore(stores []trustStore) (trustStore, error) {
 	return trustStore{}, errors.New("this machine has neither update-ca-certificates nor update-ca-trust: its list of trusted authorities is not one that e2bctl knows; add the file ca.pem beside that of SSL_CERT_FILE in e2bctl local env to it yourself")
 }
 
-// file returns the path in the store of one authority: that of this user's local cloud with the
-// given domain.
+// file returns the path of an authority in the store. It is the authority of this user's local
+// cloud with the given domain.
 func (s trustStore) file(domain string) string {
 	return filepath.Join(s.dir, fmt.Sprintf("e2bctl-%d-%s%s", os.Getuid(), domain, s.extension))
 }
@@ -190,7 +190,8 @@ func (s trustStore) remove(string) (files []string, err error) {
 	return files, s.forbidden(err, commands)
 }
 
-// forbidden adds the commands for an administrator to err if the user may not change the store.
+// forbidden returns err. If err means that the user may not change the store, forbidden adds the
+// commands that an administrator must run.
 func (s trustStore) forbidden(err error, commands []string) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err

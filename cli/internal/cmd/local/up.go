@@ -244,8 +244,8 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 	return err
 }
 
-// withPortFlag adds a hint about the flag that chooses another port if err means that the port is
-// taken.
+// withPortFlag returns err. If err means that the port is taken, withPortFlag adds a hint about the
+// flag that chooses another port.
 func withPortFlag(err error, port uint16) error {
 	if failed, ok := errors.AsType[*net.OpError](err); !ok || failed.Op != "listen" || port == 0 {
 		return err

@@ -121,9 +121,9 @@ func geminiFile() (string, error) {
 }
 
 // variables returns the names of the environment variables that the client must pass on to the
-// server. These are the variables of the service that are set now; for an isolated client, also
-// those that lead to the local cloud, and those of proxies. With withKey, the variable of the key
-// is included even if it is not set.
+// server: the variables of the service and, for an isolated client, also the variables by which
+// e2bctl finds the local cloud, and the proxy variables. Only variables that are set now are
+// included. With withKey, the variable of the key is included even if it is not set.
 func (c client) variables(withKey bool) []string {
 	candidates := []string{api.EnvAPIKey, api.EnvAPIURL, api.EnvDomain, api.EnvSandboxURL, api.EnvVolumeURL}
 	if c.isolated { // also the variables that lead to the local cloud, and those of proxies

@@ -19,7 +19,7 @@ var errChanged = errors.New("the file changed meanwhile")
 
 // configFile is a configuration file as readConfig found it.
 type configFile struct {
-	path string      // the path of the file itself, behind symbolic links
+	path string      // the path of the file, with symbolic links resolved
 	text []byte      // the content of the file; empty if there is no file
 	info fs.FileInfo // the description of the file; nil if there is no file
 }

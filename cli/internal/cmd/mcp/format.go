@@ -72,8 +72,8 @@ func changed(f format, text []byte, name string, s server) (change, error) {
 	return made, nil
 }
 
-// checked returns the secrets of the earlier text. If the two
-// texts differ in more than that server, it returns an error.
+// checked returns the secrets in the text before. If the texts before and after differ in more than
+// the server called name, checked returns an error.
 func checked(f format, before, after []byte, name string) (secrets []string, err error) {
 	old, oldRest, err := f.values(before)
 	if err != nil {

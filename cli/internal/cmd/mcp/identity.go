@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/privatedir"
 )
 
-// identity holds the secrets that the servers of one
-// user share, in a file that only this user can read.
+// identity contains the secrets that all servers of one user share. They are stored in a file that
+// only this user can read.
 type identity struct {
 	// Owner is the mark by which a server finds the user's sandboxes and checkpoints.
 	Owner string `json:"owner"`

@@ -166,9 +166,9 @@ func installRun(ctx context.Context, opts *installOptions) error {
 	return err
 }
 
-// program returns the command by which clients start e2bctl. The command is the name e2bctl for a
-// project, and also if PATH finds this program by that name. Otherwise it is the path of this
-// program.
+// program returns the command by which clients start e2bctl. For a project, or if PATH finds this
+// program under the name e2bctl, the command is that name. Otherwise the command is the path of
+// this program.
 func program(isProject bool) (string, error) {
 	const name = "e2bctl"
 	if isProject {

@@ -124,8 +124,8 @@ func (f *jsonFormat) edit(text []byte, name string, s server) (edited []byte, ex
 	return e.replace(there.StartOffset, there.EndOffset, e.marshal(made, e.indentAt(there.StartOffset), e.isOneLine(servers))), true, nil
 }
 
-// memberOf returns the member of an object with that
-// name. Of several it returns the last, as programs do.
+// memberOf returns the member of an object with the given name. If several members have that name,
+// it returns the last one, as programs that read JSON do.
 func memberOf(object hujson.Value, name string) (hujson.Value, bool) {
 	for _, member := range slices.Backward(object.Value.(*hujson.Object).Members) { //nolint:forcetypeassert // the caller has asked
 		if literal, ok := member.Name.Value.(hujson.Literal); ok && literal.String() == name {

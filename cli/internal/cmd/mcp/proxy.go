@@ -79,8 +79,9 @@ func (p proxies) resolved(variables proxyVariables) ([]mcpserver.Proxy, error) {
 	return p, nil
 }
 
-// maxAudit is a size in bytes. If the audit file is larger when a server starts, it is renamed, and
-// a new file begins. One older file is kept.
+// maxAudit is a size in bytes. If the default audit file is larger when a server starts, the file is
+// renamed, and a new file begins. One older file is kept. An audit file that is named by a path is
+// never renamed.
 const maxAudit = 64 << 20
 
 // openAudit opens the file to which the calls of proxied tools are logged. If path is "", it opens

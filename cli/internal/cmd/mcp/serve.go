@@ -99,9 +99,9 @@ const (
 // endPatience limits how long the end of the server waits for calls.
 const endPatience = 2 * time.Second
 
-// forward forwards a port of a sandbox to a port of the loopback interface, and returns its
-// address. The local cloud's own address would be a name below localhost, and only browsers resolve
-// such names.
+// forward makes a port of a sandbox reachable at a port of the loopback interface, and returns the
+// address of that loopback port. The local cloud's own address would be a name below localhost, and
+// only browsers resolve such names.
 func forward(ctx context.Context, sb *sandbox.Sandbox, port int) (string, func() error, error) {
 	f, err := sb.Forward(ctx, "127.0.0.1:0", port, nil)
 	if err != nil {

@@ -36,7 +36,8 @@ func tomlList(texts []string) string {
 }
 
 // tomlString returns a text as a TOML literal string, which has no escapes. If that is impossible,
-// it returns a basic string. The encoder of the library would add 100 kB to the binary.
+// it returns a basic string. It does not use the library's encoder, because the encoder would add
+// 100 kB to the binary.
 func tomlString(text string) string {
 	needsEscape := func(r rune) bool { return r < ' ' || r == '\'' || r == 0x7f }
 	if !strings.ContainsFunc(text, needsEscape) {
@@ -153,8 +154,8 @@ func (f *tomlFormat) find(text []byte, name string) (parts []tomlPart, err error
 	return parts, parser.Error()
 }
 
-// keyOf returns the key of a line with the offsets of
-// its beginning and end, without a comment at its end.
+// keyOf returns the key of a line. start is the offset of the key. end is the offset after the key
+// and its value, if there is one. It is before a comment on that line.
 func keyOf(expression *unstable.Node) (key []string, start, end int) {
 	start = -1
 	for keys := expression.Key(); keys.Next(); {

@@ -15,7 +15,7 @@ func NewCmdNetwork(f *cmdutil.Factory) *cobra.Command {
 }
 
 // command returns a command about the network of one sandbox. The command does not resume a paused
-// sandbox. check, unless it is nil, runs before any request is sent.
+// sandbox. If check is not nil, it runs before any request is sent.
 func command(f *cmdutil.Factory, cmd *cobra.Command, check func() error, run func(ctx context.Context, conn *cmdutil.Connection, id string) error) *cobra.Command {
 	var isLocal bool
 	cmd.Args = cmdutil.Wants("the ID of one sandbox", cobra.ExactArgs(1))

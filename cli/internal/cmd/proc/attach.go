@@ -80,7 +80,8 @@ func attach(ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, pid in
 	return nil
 }
 
-// feed copies input to the standard input of a process, and closes that at the end of input.
+// feed copies input to a process's standard input, and closes the standard input at the end of
+// input.
 func feed(ctx context.Context, process *sandbox.Command, input io.Reader) error {
 	buffer := make([]byte, 32<<10)
 	for {

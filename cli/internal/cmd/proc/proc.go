@@ -34,8 +34,8 @@ func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Contex
 	return cmd
 }
 
-// wants returns a check of a command's arguments. They must be the ID of a sandbox and then the
-// numbers of processes, from least to most of them.
+// wants returns a check of a command's arguments. The first argument must be the ID of a sandbox.
+// The others must be process IDs. Their number must be between least and most.
 func wants(what string, least, most int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < 1+least || len(args) > 1+most {

@@ -124,8 +124,8 @@ func runCommand(ctx context.Context, ios *cmdutil.IOStreams, name string, asJSON
 	return nil
 }
 
-// readsCommands reports whether line only names a program that reads commands from standard input
-// if it has no arguments. Such a program ends at once if there is no input.
+// readsCommands reports whether line is only the name of a program, such as a shell, that without
+// arguments reads commands from standard input. Such a program ends at once if there is no input.
 func readsCommands(line string) bool {
 	switch path.Base(line) {
 	case "sh", "bash", "dash", "zsh", "fish", "python", "python3", "ipython", "node":

@@ -150,9 +150,9 @@ func connectRun(ctx context.Context, opts *connectOptions) (err error) {
 	return opts.session(ctx, sb)
 }
 
-// sandbox returns the sandbox to connect to. It creates one if the command line names none. end
-// closes the handle of a sandbox that it created. With --rm that kills the sandbox. Otherwise the
-// sandbox keeps running.
+// sandbox returns the sandbox to connect to. If the command line names no sandbox, it creates one,
+// and end closes the handle of the created sandbox. With --rm, closing the handle kills the
+// sandbox. Otherwise the sandbox keeps running.
 func (o *connectOptions) sandbox(ctx context.Context, conn *cmdutil.Connection) (id string, end func() error, err error) {
 	if o.ID != "" {
 		return o.ID, func() error { return nil }, nil
@@ -171,8 +171,8 @@ func (o *connectOptions) sandbox(ctx context.Context, conn *cmdutil.Connection) 
 	return created.ID(), created.Detach, nil
 }
 
-// session shows the shell until the shell ends or the user detaches from it. Then it prints the
-// commands to return.
+// session shows the shell until the shell ends or the user detaches from it. Then session prints
+// the commands by which the user can return to the sandbox or kill it.
 func (o *connectOptions) session(ctx context.Context, sb *sandbox.Sandbox) error {
 	pid := 0
 	session := terminalSession{IO: o.IO, DetachKeys: o.DetachKeys, Keep: true, Open: func(ctx context.Context, cols, rows int) (*sandbox.Terminal, error) {
@@ -220,8 +220,8 @@ func (o *connectOptions) open(ctx context.Context, sb *sandbox.Sandbox, cols, ro
 	return terminal, nil
 }
 
-// tellHowToReturn prints how to return to a sandbox that keeps running. flags are the flags of the
-// printed command that select a shell still running in the sandbox.
+// tellHowToReturn prints how to return to a sandbox that keeps running. If a shell is still running
+// in the sandbox, flags are the flags of the printed command that select this shell.
 func (o *connectOptions) tellHowToReturn(id, flags string) {
 	id = cmdutil.Printable(id)
 	left := "sandbox " + id + " is kept"

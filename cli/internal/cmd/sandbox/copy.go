@@ -103,7 +103,8 @@ func copyRun(ctx context.Context, opts *copyOptions, sources []string, destinati
 	return nil
 }
 
-// place returns the place that an argument names, and connects to its sandbox if it has one.
+// place returns the place that an argument names. If the place is in a sandbox, it connects to that
+// sandbox.
 func (o *copyOptions) place(ctx context.Context, text string) (place, error) {
 	id, path, ok := cmdutil.SandboxPath(text)
 	if !ok {

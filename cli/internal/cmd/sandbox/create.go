@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// defaultLifetime is the lifetime of a sandbox that keeps running after the
-// command. A command that has ended cannot renew a lease.
+// defaultLifetime is the lifetime of a sandbox that keeps running after the command. Such a sandbox
+// has no lease, because a command that has ended cannot renew one.
 const defaultLifetime = 5 * time.Minute
 
 type createOptions struct {

@@ -107,7 +107,7 @@ func mountText(m sandbox.Mount) string {
 	return m.Dir + " at " + m.Path + ", read-only"
 }
 
-// kept describes the state that a paused sandbox has kept, with which it continues.
+// kept describes the state that a paused sandbox has kept. The sandbox continues with this state.
 func kept(info *sandbox.Info) string {
 	switch {
 	case info.EnvdUnresponsiveAtPause:

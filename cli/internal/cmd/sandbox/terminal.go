@@ -91,8 +91,8 @@ func (s *terminalSession) leave(terminal *sandbox.Terminal) {
 	_ = terminal.Close() // its error is that of the call in run
 }
 
-// typeInto copies keys from keyboard to terminal until it stops. It returns the reason: the detach
-// keys, the end of the keyboard's input, or a failure.
+// typeInto copies keys from keyboard to terminal. It returns the reason for the end of the copying:
+// the detach keys, the end of the keyboard's input, or a failure.
 func (s *terminalSession) typeInto(terminal io.Writer, keyboard io.Reader) error {
 	_, err := io.Copy(terminal, detach.NewEscapeProxy(keyboard, s.DetachKeys))
 	if _, isDetached := errors.AsType[detach.EscapeError](err); err == nil || isDetached {

@@ -22,7 +22,7 @@ type urlOptions struct {
 	Open   cmdutil.Opener
 	ID     string
 	Port   int    // the port whose address the command returns
-	Path   string // the path after that address, or the path of a file in the sandbox
+	Path   string // the path after the address of the port, or the path of a file in the sandbox
 	File   bool
 	Upload bool
 	Valid  cmdutil.Duration

@@ -9,7 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// sandboxView is a sandbox as -o json shows it, with the API's names.
+// sandboxView is a sandbox as -o json shows it, with the field names of the API.
 type sandboxView struct {
 	SandboxID   string            `json:"sandboxID"`
 	TemplateID  string            `json:"templateID"`

@@ -141,7 +141,7 @@ func poll(ctx context.Context, done func() (bool, error)) error {
 	}
 }
 
-// awaitState waits until a sandbox is in a state.
+// awaitState waits until a sandbox is in the given state.
 func awaitState(ctx context.Context, conn *cmdutil.Connection, id string, state sandbox.SandboxState) error {
 	return poll(ctx, func() (bool, error) {
 		info, err := conn.Info(ctx, id)
@@ -185,8 +185,8 @@ func (o *waitOptions) awaitInside(ctx context.Context, conn *cmdutil.Connection)
 	return nil
 }
 
-// inTime replaces an error by the cause of ctx's end if ctx has ended, because that cause names the
-// flag that set the time limit.
+// inTime returns err. If err is not nil and ctx has ended, inTime returns the cause of that end
+// instead, because the cause names the flag that set the time limit.
 func inTime(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)

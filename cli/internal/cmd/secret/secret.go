@@ -22,7 +22,7 @@ func NewCmdSecret(f *cmdutil.Factory) *cobra.Command {
 	return cmdutil.NewGroup("secret", "Manage secrets: values that sandboxes use and never see", newCmdCreate(f), newCmdList(f), newCmdSet(f), newCmdDelete(f))
 }
 
-// secretView is a secret as -o json shows it, with the API's names.
+// secretView is a secret as -o json shows it, with the field names of the API.
 type secretView struct {
 	ID        string            `json:"secretID"`
 	Name      string            `json:"name"`

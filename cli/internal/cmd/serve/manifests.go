@@ -29,11 +29,12 @@ const (
 	defaultServerNamespace  = "e2bctl"
 	defaultSandboxNamespace = "e2bctl-sandboxes"
 	pausedToo               = 10  // the namespace has room for as many sandboxes, paused ones included, for each that may run
-	defaultMaxSandboxes     = 100 // the server gets it as a flag, and the namespace as its quota
+	defaultMaxSandboxes     = 100 // the server gets this number as a flag, and the namespace gets it as its quota
 )
 
 // manifestsText and secretsText are the manifests, with ${name} in place of each value of
-// [manifests.values]. [text/template] would keep every exported method in the program.
+// [manifests.values]. They are no templates of [text/template], because the use of that package
+// would make the linker keep every exported method in the program.
 //
 //go:embed manifests.yaml
 var manifestsText string
@@ -55,8 +56,8 @@ type manifests struct {
 	Key, Seed          string // "": the cluster has the Secrets
 }
 
-// carries reports whether the server in the cluster gets a flag as it is given here. The others are set
-// by the manifests, or are about this machine.
+// carries reports whether the server in the cluster gets a flag of this command with the same
+// value. All other flags are set by the manifests, or are about this machine.
 func carries(flag string) bool {
 	return slices.Contains([]string{
 		"domain", "public-code", "memory", "cpus", "disk", "image", "template", "runtime-class", "home", "storage-class", "trust-network-policy",
@@ -162,7 +163,7 @@ func (o *options) manifests(cmd *cobra.Command) (m manifests, err error) {
 	return m, nil
 }
 
-// checkManifests refuses flags that the manifests cannot take.
+// checkManifests refuses flags that do not apply to the manifests, and invalid values of flags.
 func (o *options) checkManifests(cmd *cobra.Command, m manifests) error {
 	var foreign string
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {

@@ -175,8 +175,8 @@ func (o *options) logger() *slog.Logger {
 	return slog.New(slog.NewJSONHandler(o.Factory.IO.Err, &slog.HandlerOptions{Level: level}))
 }
 
-// stateDir returns the absolute path of the state directory, or "" if the server keeps no state.
-// note is the reason why the directory may not outlive this server, if there is one.
+// stateDir returns the absolute path of the state directory, or "" if the server keeps no state. If
+// the directory may not outlive this server, note is the reason. Otherwise note is "".
 func (o *options) stateDir() (dir, note string, err error) {
 	switch {
 	case o.Ephemeral:

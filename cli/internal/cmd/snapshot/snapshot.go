@@ -18,7 +18,7 @@ func NewCmdSnapshot(f *cmdutil.Factory) *cobra.Command {
 	return cmdutil.NewGroup("snapshot", "Keep states of sandboxes, and make sandboxes from them", newCmdCreate(f), newCmdList(f), newCmdRemove(f))
 }
 
-// snapshotView is a snapshot as -o json shows it, with the API's names.
+// snapshotView is a snapshot as -o json shows it, with the field names of the API.
 type snapshotView struct {
 	SnapshotID string   `json:"snapshotID"`
 	Names      []string `json:"names"`

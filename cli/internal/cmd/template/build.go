@@ -127,7 +127,7 @@ func (opts *buildOptions) addFlags(cmd *cobra.Command) {
 	opts.addOfficialFlags(cmd)
 }
 
-// addOfficialFlags adds the same flags under their names in E2B's official CLI.
+// addOfficialFlags adds second names for flags of the command: their names in E2B's official CLI.
 func (o *buildOptions) addOfficialFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
@@ -214,7 +214,7 @@ func checkRun(ctx context.Context, opts *buildOptions) error {
 	return err
 }
 
-// builtView is a build as -o json shows it, with the API's names.
+// builtView is a build as -o json shows it, with the field names of the API.
 type builtView struct {
 	TemplateID string   `json:"templateID"`
 	BuildID    string   `json:"buildID"`
@@ -252,8 +252,8 @@ func buildRun(ctx context.Context, opts *buildOptions) (err error) {
 	return err
 }
 
-// build starts the build and, without --detach, waits for its end. built is nil if it did not
-// start.
+// build starts the build and, without --detach, waits for its end. If the build did not start,
+// built is nil.
 func (o *buildOptions) build(ctx context.Context, conn *cmdutil.Connection, d template.Definition, shown *progress) (built *template.Built, err error) {
 	if !shown.silent && !shown.json {
 		defer o.Group("template build " + o.Name)()

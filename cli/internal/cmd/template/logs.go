@@ -30,7 +30,7 @@ func findBuild(ctx context.Context, templates *api.TemplateService, args []strin
 	return detail.ID, detail.Builds[0].ID, nil
 }
 
-// statusView is the progress of a build as -o json shows it, with the API's names.
+// statusView is the progress of a build as -o json shows it, with the field names of the API.
 type statusView struct {
 	TemplateID string       `json:"templateID"`
 	BuildID    string       `json:"buildID"`

@@ -36,7 +36,7 @@ func (m *progressMode) Set(value string) error {
 	return errors.New("want auto, plain or json")
 }
 
-// entryView is a line of a log as JSON shows it, with the API's names.
+// entryView is a line of a log as JSON shows it, with the field names of the API.
 type entryView struct {
 	Timestamp time.Time `json:"timestamp"`
 	Level     string    `json:"level"`

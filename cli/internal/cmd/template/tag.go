@@ -17,7 +17,7 @@ func newCmdTag(f *cmdutil.Factory) *cobra.Command {
 	return cmdutil.NewGroup("tag", "Manage the tags of a template, which name its builds", newCmdTagList(f), newCmdTagAdd(f), newCmdTagRemove(f))
 }
 
-// tagView is a tag as -o json shows it, with the API's names.
+// tagView is a tag as -o json shows it, with the field names of the API.
 type tagView struct {
 	Tag       string    `json:"tag"`
 	BuildID   string    `json:"buildID"`

@@ -28,8 +28,8 @@ func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Contex
 	})
 }
 
-// newCmdMigrate returns a hidden command, migrate. E2B's official CLI has that command. e2bctl does
-// not, so here it only returns an error that names the replacement.
+// newCmdMigrate returns the hidden command migrate. E2B's official CLI has a command of that name.
+// In e2bctl the command only returns an error that names its replacement.
 func newCmdMigrate() *cobra.Command {
 	return &cobra.Command{
 		Use:                "migrate",
@@ -47,7 +47,7 @@ func newCmdMigrate() *cobra.Command {
 	}
 }
 
-// templateView is a template as -o json shows it, with the API's names.
+// templateView is a template as -o json shows it, with the field names of the API.
 type templateView struct {
 	TemplateID    string     `json:"templateID"`
 	Names         []string   `json:"names"`
@@ -75,8 +75,8 @@ func viewOf(t api.Template) templateView {
 	}
 }
 
-// namesOf returns the names of a template; from an older service these are the names without the
-// team, because it sends no others.
+// namesOf returns the names of a template. An older service sends only names without the team, and
+// namesOf then returns these.
 func namesOf(t api.Template) []string {
 	if len(t.Names) > 0 {
 		return t.Names

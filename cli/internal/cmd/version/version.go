@@ -74,8 +74,8 @@ func Number() string { return readBuildVersion().Version }
 // Line returns the version in one line.
 func Line() string { return readBuildVersion().line() }
 
-// Build returns the version that both programs of one build have: the commit, or the version of a
-// build without one.
+// Build returns a text that is equal in both programs of one build: the commit or, if the build
+// recorded no commit, the version.
 func Build() string {
 	v := readBuildVersion()
 	if v.Modified {

@@ -59,7 +59,7 @@ func listVolumes(ctx context.Context, f *cmdutil.Factory, volumes *sandbox.Volum
 	return f.WriteList(cmdutil.List{Kind: "volumes", Views: views, Names: ids, Header: []string{"ID", "NAME"}, Rows: rows})
 }
 
-// entryView is an entry of a volume as -o json shows it, with the API's names.
+// entryView is an entry of a volume as -o json shows it, with the field names of the API.
 type entryView struct {
 	Name     string              `json:"name"`
 	Type     api.VolumeEntryType `json:"type"`

@@ -17,7 +17,7 @@ func NewCmdVolume(f *cmdutil.Factory) *cobra.Command {
 	return cmdutil.NewGroup("volume", "Manage volumes: files that outlive sandboxes and that they share", newCmdCopy(f), newCmdCreate(f), newCmdList(f), newCmdDelete(f))
 }
 
-// volumeView is a volume as -o json shows it, with the API's names.
+// volumeView is a volume as -o json shows it, with the field names of the API.
 type volumeView struct {
 	ID   string `json:"volumeID"`
 	Name string `json:"name"`

@@ -59,7 +59,7 @@ func id(text string) (int, bool) {
 	return int(n), err == nil
 }
 
-// maxAccounts bounds the bytes read of /etc/passwd or /etc/group.
+// maxAccounts bounds the bytes that are read from /etc/passwd or /etc/group.
 const maxAccounts = 1 << 20
 
 // lookUp returns the fields of the first line with the given name or number in an account file of a

@@ -41,7 +41,7 @@ func (a *attachment) Read(p []byte) (int, error) { return a.output.Read(p) }
 // Write writes to the container's standard input.
 func (a *attachment) Write(p []byte) (int, error) { return a.hijacked.Conn.Write(p) }
 
-// Close ends the connection, and with it the container's input.
+// Close ends the connection, and thereby the container's standard input.
 func (a *attachment) Close() error {
 	return errors.Join(a.hijacked.Conn.Close(), a.output.Close())
 }

@@ -21,10 +21,10 @@ import (
 // ErrNoDaemon lists the addresses that were tried, and the programs to install.
 var ErrNoDaemon = errors.New("no Docker or Podman daemon answers")
 
-// endpoint is the possible address of a daemon.
+// endpoint is an address at which a daemon may answer.
 type endpoint struct {
 	host string
-	why  string // the source of the address; "": it is a usual address
+	why  string // the source of the address; "": the address is a usual one
 	opts []client.Opt
 }
 
@@ -190,5 +190,5 @@ func contextEndpoint(dir, name string) (endpoint, error) {
 	return e, nil
 }
 
-// isLocal reports whether the daemon can be on this machine's own file system.
+// isLocal reports whether the daemon at host can use this machine's own file system.
 func isLocal(host string) bool { return strings.HasPrefix(host, "unix://") }

@@ -20,13 +20,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// DefaultImage is the image of sandboxes that do not name one.
+// DefaultImage is the image of sandboxes that name no image.
 const DefaultImage = "python:3.12-slim"
 
 // Options configure [Open]. The zero value is usable.
 type Options struct {
 	Host   string       // address of the daemon, as unix:///var/run/docker.sock; "": search
-	Image  string       // the image of sandboxes that name none; "": DefaultImage
+	Image  string       // image of sandboxes that name no image; "": DefaultImage
 	Binary string       // static Linux program for the first process; "": the running program, or one that Setup makes
 	Store  string       // identifies the owner of the images of templates in the daemon; "": this engine, and Passes is true
 	Passes bool         // images of templates are removed once this process has ended
@@ -153,15 +153,15 @@ func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engin
 	return s, nil
 }
 
-// CheckLayers returns an error: containers do not share layers of this engine.
+// CheckLayers returns an error, because containers do not share layers of this engine.
 func (e *Engine) CheckLayers(context.Context, string) error {
 	return fmt.Errorf("docker: %w", e.promises().Check(engine.SharedLayers))
 }
 
-// Merge returns an error: containers do not share layers of this engine.
+// Merge returns an error, because containers do not share layers of this engine.
 func (e *Engine) Merge(context.Context, []string, string) error { return e.CheckLayers(nil, "") } //nolint:staticcheck // it needs no context
 
-// UnpackTar returns an error: the daemon itself has the images, see [Engine.Load].
+// UnpackTar returns an error, because the daemon itself stores the images. See [Engine.Load].
 func (e *Engine) UnpackTar(context.Context, []string, io.Reader, string) error {
 	return fmt.Errorf("docker: %w", engine.Lackf(engine.Images, "they are not layers of this server: the daemon keeps them"))
 }

@@ -21,13 +21,13 @@ const canShow = true
 // handoverPrefix begins the names of handovers.
 const handoverPrefix = "e2bctl-mounts-"
 
-// handover is a directory of this server with a subdirectory for each mount of one container. The
-// daemon finds the mounts in it while the container starts, because a daemon accepts only mounts
-// that have a path. A subdirectory on which nothing is mounted contains a mark: a file whose random
+// handover is a directory of this server with a subdirectory for each mount of one container. While
+// the container starts, the daemon finds the mounts in the handover, because a daemon accepts only
+// mounts that have a path. A subdirectory on which nothing is mounted contains a mark: a file whose random
 // name identifies the handover.
 type handover struct {
 	dir      string
-	lock     *os.File // the directory, locked: the kernel drops the lock whenever this server ends
+	lock     *os.File // the open and locked directory; the kernel releases the lock when this server ends
 	mounts   []engine.Mount
 	attached []string
 }
@@ -90,8 +90,8 @@ func lockHandover(dir string) (*os.File, error) {
 // path returns the path at which the daemon looks for a mount.
 func (h *handover) path(i int) string { return filepath.Join(h.dir, strconv.Itoa(i)) }
 
-// mark returns the name of the file that is in each directory of the handover. A mount on the
-// directory hides the file.
+// mark returns the name of the file that is in each subdirectory of the handover. A mount on the
+// subdirectory hides the file.
 func (h *handover) mark() string { return filepath.Base(h.dir) }
 
 // attach makes the mounts, and maps their owners to a user and a group of the host.

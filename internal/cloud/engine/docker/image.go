@@ -13,9 +13,9 @@ import (
 )
 
 // image returns the daemon's name of a sandbox's image. The image of a template was loaded when the
-// template was built. If the daemon no longer has it, image returns an error and uses no other
-// image. The default image is pulled if the daemon does not have it yet. Several sandboxes wait for
-// one pull.
+// template was built. If the daemon no longer has the image of the template, image returns an error
+// and uses no other image. If the daemon does not have the default image yet, image pulls it.
+// Several sandboxes wait for the same pull.
 func (e *Engine) image(ctx context.Context, asked *engine.Image) (string, error) {
 	if asked != nil {
 		return e.loaded(ctx, asked)

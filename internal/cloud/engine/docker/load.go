@@ -17,13 +17,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// Labels of images of templates. Those that are removed with their server also have labelServer.
+// Labels of images of templates. The images that are removed with their server also have
+// labelServer.
 const (
 	labelStore = "e2bctl.store" // the store that owns the image
 	labelImage = "e2bctl.image" // the image's digest in the registry
 )
 
-// repository is the name of images of templates in the daemon. It is in no registry.
+// repository is the name of the repository of images of templates in the daemon. No registry has this
+// repository.
 const repository = "localhost/e2bctl-image"
 
 // Name returns the name and the labels that an image of a template must have in the daemon.
@@ -107,15 +109,15 @@ func (e *Engine) RemoveImages(ctx context.Context, needed func(digest string) bo
 	return e.removeImages(ctx, labelStore+"="+e.options.Store, func(labels map[string]string) bool { return needed(labels[labelImage]) })
 }
 
-// sweepImages removes the images of servers that have ended, if these are images that are removed
-// with their server.
+// sweepImages removes those images that are to be removed with their server, if that server has
+// ended.
 func (e *Engine) sweepImages(ctx context.Context) error {
 	return e.removeImages(ctx, labelServer, func(labels map[string]string) bool { return !isDead(labels[labelServer]) })
 }
 
-// removeImages removes the names that this package gave to the images with a label, unless stays
-// returns true for the labels of the image. The daemon keeps an image as long as a container,
-// another image, or a name from somebody else refers to it.
+// removeImages removes the names that this package gave to the images with a label. If stays returns
+// true for the labels of an image, the image keeps these names. The daemon keeps an image as long as
+// a container, another image, or a name from somebody else refers to it.
 func (e *Engine) removeImages(ctx context.Context, label string, stays func(labels map[string]string) bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, removeTimeout, fmt.Errorf("not done within %v", removeTimeout))
 	defer cancel()

@@ -17,8 +17,8 @@ import (
 var errUnseen = engine.Lackf(engine.Mounts, "the daemon has other files or mounts than this server: it is on another machine, or one of the two is in a container or has a /tmp of its own: start the server where the daemon is, or set TMPDIR to a directory in which the daemon sees the mounts of the server")
 
 // noMounts returns the reason why this engine cannot mount directories of the host; "" means that it
-// can. Root in a container has the rights of the host's root on a mount, unless the mount maps the
-// ids. A daemon cannot make mounts that map ids. Therefore this server makes them, and must run as
+// can. If a mount does not map the ids, root in a container has the rights of the host's root on the
+// mount. A daemon cannot make mounts that map ids. Therefore this server makes them, and must run as
 // root.
 func (e *Engine) noMounts() string {
 	switch {
@@ -66,8 +66,8 @@ func (e *Engine) show(ctx context.Context, container, user string, h *handover) 
 	return e.seesMark(ctx, container, h, false)
 }
 
-// seesMark checks that the daemon sees the mark of each directory of the handover if want is set, and otherwise
-// that it sees none of these marks.
+// seesMark checks which marks the daemon sees. A mark is in each subdirectory of the handover. If
+// want is true, the daemon must see all marks. If want is false, it must see no mark.
 func (e *Engine) seesMark(ctx context.Context, container string, h *handover, want bool) error {
 	for _, m := range h.mounts {
 		_, err := e.client.ContainerStatPath(ctx, container, client.ContainerStatPathOptions{Path: path.Join(m.Path, h.mark())})
@@ -81,7 +81,7 @@ func (e *Engine) seesMark(ctx context.Context, container string, h *handover, wa
 	return nil
 }
 
-// unseen replaces an error of a daemon that does not find the handover by an error that explains the
+// unseen replaces the error of a daemon that does not find the handover. The new error explains the
 // reason.
 func (h *handover) unseen(err error) error {
 	if h == nil || !strings.Contains(err.Error(), h.dir) {

@@ -30,7 +30,8 @@ func newInstance() string { return rand.Text() }
 // self identifies this process among all that use the daemon.
 func self() string { return fmt.Sprintf("%s %s %d", machine(), startOf(os.Getpid()), os.Getpid()) }
 
-// machine identifies the namespace of process ids: this machine, or the server's container.
+// machine identifies the namespace of process ids of this process. It is the namespace of this
+// machine, or of the server's container.
 func machine() string {
 	host, _ := os.Hostname()                         // "" is a name too
 	namespace, _ := os.Readlink("/proc/self/ns/pid") // only Linux has it
@@ -93,7 +94,8 @@ func (e *Engine) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// How often a removal is tried: it fails while the container is ending by itself.
+// Number of attempts of a removal, and the pause between them. A removal fails while the container is
+// ending by itself.
 const (
 	removeAttempts = 20
 	removePause    = 100 * time.Millisecond

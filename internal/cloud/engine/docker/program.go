@@ -21,13 +21,13 @@ import (
 type program struct {
 	file   *os.File
 	info   os.FileInfo
-	path   string // path of the file; "" if the path may now lead to another file
+	path   string // path of the opened file; "" if the path may now lead to another file
 	shared bool   // every user may execute the file at its path
 }
 
-// openProgram opens the program whose path is named. If named is "", it opens a program that runs in
-// any Linux container of the architecture: the running program if possible, and otherwise the
-// program that [Setup] made.
+// openProgram opens the program at the path in named. If named is "", it opens a program that runs in
+// any Linux container of the architecture. This is the running program if possible, and otherwise
+// the program that [Setup] made.
 func openProgram(named, architecture string) (*program, error) {
 	if named != "" {
 		p, err := openFile(named, named, architecture)
@@ -50,8 +50,8 @@ func openProgram(named, architecture string) (*program, error) {
 	return p, nil
 }
 
-// openOwn opens the running program. It returns an error if that cannot run in containers of the
-// architecture.
+// openOwn opens the running program. If this program cannot run in containers of the architecture,
+// openOwn returns an error.
 func openOwn(architecture string) (*program, error) {
 	own, err := os.Executable()
 	if err != nil {
@@ -77,8 +77,8 @@ func openFile(open, path, architecture string) (*program, error) {
 	return p, nil
 }
 
-// Setup makes the program for containers of the daemon, unless the running program can be used. It
-// returns the path of the program. If no daemon answers, Setup makes the program for the
+// Setup makes the program for containers of the daemon, unless containers can use the running program.
+// It returns the path of the program. If no daemon answers, Setup makes the program for the
 // architecture of this machine.
 func Setup(ctx context.Context, progress io.Writer, host string) (string, error) {
 	if progress == nil {
@@ -149,7 +149,7 @@ func (p *program) check(architecture string) error {
 	return nil
 }
 
-// current reports whether the path still leads to the file.
+// current reports whether p.path still leads to the opened file.
 func (p *program) current() bool {
 	info, err := os.Stat(p.path)
 	return err == nil && os.SameFile(info, p.info)

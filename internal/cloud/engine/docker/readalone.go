@@ -14,8 +14,8 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// maxAlone is the maximum number of written files that are read one by one. Each file takes two
-// requests, so if there are more files and the image is small, it is faster to export the whole
+// maxAlone is the maximum number of written files that are read one by one. Each of these files takes
+// two requests. If there are more files and the image is small, it is faster to export the whole
 // container.
 const maxAlone = 200
 
@@ -62,7 +62,7 @@ func (s *sandbox) copyEach(ctx context.Context, to io.Writer, written map[string
 	return out.Close()
 }
 
-// copyOne copies one file. Of a directory, it does not copy the content.
+// copyOne copies one file. For a directory, it copies only the entry, and not the content.
 func (s *sandbox) copyOne(ctx context.Context, out *tar.Writer, name string, left *int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // the rest of a directory is not sent

@@ -28,8 +28,8 @@ func (e *Engine) Report() engine.Report {
 	return r
 }
 
-// promises returns the promises that a container keeps. For each promise that it does not keep, the
-// result has a reason.
+// promises returns the promises that a container keeps. For each promise that a container does not
+// keep, the result has a reason.
 func (e *Engine) promises() engine.Promises {
 	p := engine.Promises{
 		engine.Commands:     "",
@@ -87,8 +87,9 @@ func (e *Engine) disk() string {
 	return "quota of the storage driver " + e.info.Driver
 }
 
-// hasQuota reports whether the daemon may be able to limit a container's writes. If not, it also
-// returns the reason. Only the creation of the first container shows whether the daemon really can.
+// hasQuota reports whether the daemon may be able to limit a container's writes. If it is not able
+// to, hasQuota also returns the reason. Only the creation of the first container shows whether the
+// daemon really limits the writes.
 func hasQuota(info system.Info) (bool, string) {
 	backing := ""
 	for _, pair := range info.DriverStatus {

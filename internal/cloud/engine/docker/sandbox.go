@@ -32,7 +32,7 @@ type sandbox struct {
 	id       string    // id of the sandbox
 	name     string    // name of the container
 	program  string    // path of the program in the container
-	disk     int64     // bytes that the sandbox may write, if the daemon enforces that
+	disk     int64     // bytes that the sandbox may write, if the daemon enforces such a limit
 	handover *handover // nil if the sandbox has no directories of the host
 	attach   *attachment
 	tunnel   *tunnel.Server
@@ -404,8 +404,8 @@ const exitPatience = 2 * time.Second
 // killedStatus is the exit status of a process that was killed.
 const killedStatus = 128 + 9
 
-// causeOfDeath returns the reason why a container ended by itself. If Close ended it in the meantime,
-// causeOfDeath returns [engine.ErrClosed].
+// causeOfDeath returns the reason why a container ended by itself. If Close has ended the container in
+// the meantime, causeOfDeath returns [engine.ErrClosed].
 func (s *sandbox) causeOfDeath() error {
 	select {
 	case status := <-s.exit:
@@ -426,7 +426,7 @@ func (s *sandbox) causeOfDeath() error {
 	return fmt.Errorf("the connection to its container at %s broke: %w", s.engine.host, cmp.Or(s.tunnel.Err(), io.EOF))
 }
 
-// fail records the reason for the end, unless one is already recorded.
+// fail records err as the reason for the sandbox's end, unless a reason is already recorded.
 func (s *sandbox) fail(err error) {
 	if s.reason.CompareAndSwap(nil, &err) {
 		close(s.done)
@@ -478,7 +478,7 @@ func (s *sandbox) discard() error {
 	return errors.Join(err, s.handover.Close())
 }
 
-// Dial connects to a port inside.
+// Dial connects to a port in the sandbox.
 func (s *sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	conn, err := s.tunnel.Dial(ctx, port)
 	if errors.Is(err, engine.ErrGone) {
@@ -539,7 +539,7 @@ func (s *sandbox) unpause(ctx context.Context) error {
 // pauses is the maximum number of requests that pause sends for one container.
 const pauses = 5
 
-// pause requests from the daemon to pause a container. On a busy machine, processes may not stop fast
+// pause makes the daemon pause a container. On a busy machine, processes may not stop fast
 // enough for runc. In this case runc lets all processes run again, and reports that it is "unable to
 // freeze" them. pause then repeats its request.
 func (e *Engine) pause(ctx context.Context, name string) (err error) {

@@ -48,12 +48,12 @@ func (s *sandbox) Save(ctx context.Context, dir string) error {
 	return nil
 }
 
-// SaveLayer returns an error: see [Engine.CheckLayers].
+// SaveLayer returns an error. See [Engine.CheckLayers] for the reason.
 func (s *sandbox) SaveLayer(ctx context.Context, dir string) (func() error, error) {
 	return nil, s.engine.CheckLayers(ctx, dir)
 }
 
-// SaveMemory returns an error: see [Engine.Report].
+// SaveMemory returns an error. See [Engine.Report] for the reason.
 func (s *sandbox) SaveMemory(context.Context, string) error {
 	return fmt.Errorf("docker: save the memory of sandbox %s: %w", s.id, errors.ErrUnsupported)
 }
@@ -100,8 +100,8 @@ func (s *sandbox) save(ctx context.Context, dir string) error {
 	})
 }
 
-// saveWritten makes the archive of the written files. If there are only a few files, it requests
-// them one by one. Otherwise it exports the whole container and filters the export, because the
+// saveWritten makes the archive of the written files. If there are only a few written files, it
+// requests them one by one. Otherwise it exports the whole container and filters the export, because the
 // daemon has no request for a selection of files.
 func (s *sandbox) saveWritten(ctx context.Context, file string, written map[string]bool) error {
 	alone, err := s.readAlone(ctx, written)

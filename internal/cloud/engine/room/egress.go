@@ -239,9 +239,9 @@ func (s *Sandbox) answerQueries(life context.Context) {
 	}
 }
 
-// lookUp answers a DNS query. It passes a function to start; this function finds the answer, which
-// may take time, and passes it to reply, if there is an answer. If there are too many queries at
-// the same time, lookUp itself immediately passes a failure to reply.
+// lookUp answers a DNS query. It passes a function to start. This function finds the answer, which
+// may take time. If there is an answer, the function passes it to reply. If there are too many
+// queries at the same time, lookUp itself immediately passes a failure to reply.
 func (s *Sandbox) lookUp(life context.Context, question []byte, start func(func()), reply func([]byte)) {
 	answer := func(ctx context.Context) {
 		egress, err := s.access.Grant().Egress()

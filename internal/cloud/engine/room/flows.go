@@ -17,7 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// serve answers envd's messages until envd ends. It trusts none of them.
+// serve answers envd's messages until envd ends. It does not trust the messages.
 func (s *Sandbox) serve() {
 	for {
 		m, _, err := s.envd.Receive(0)
@@ -189,7 +189,7 @@ func (s *Sandbox) askEnvd(ctx context.Context, port int, release func()) (*strea
 	return st, nil
 }
 
-// enter counts a connection into the sandbox, which a freeze cuts.
+// enter counts a connection into the sandbox. A freeze cuts the counted connections.
 func (s *Sandbox) enter(conn halfCloser, release func()) (*stream, error) {
 	leave, err := s.entrance.Enter(func() { _ = conn.Close() }) // its user still has to close the stream
 	if err != nil {

@@ -107,8 +107,8 @@ func (direct) stopProcesses(ctx context.Context, s *Sandbox) (thaw func() error,
 	return halted.Continue, nil
 }
 
-// members are the processes of a sandbox: those of its group, or the descendants of its envd,
-// which adopts orphans.
+// members are the processes of a sandbox. They are the processes of the sandbox's control group, or
+// else the descendants of its envd. envd adopts orphans.
 type members struct {
 	*Sandbox
 	envd   int

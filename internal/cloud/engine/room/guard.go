@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// startGuard starts the guard, which starts the room. The guard's final report can be received from
-// its socket, even after the guard has ended.
+// startGuard starts the guard. The guard then starts the room. The guard's final report can be
+// received from the guard's socket, even after the guard has ended.
 func (r *Room) startGuard(ctx context.Context, room, stderr *os.File) (*spawn.Process, *wire.Conn, error) {
 	conn, fd3, err := wire.Pair(wire.MaxMessage)
 	if err != nil {

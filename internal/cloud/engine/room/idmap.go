@@ -80,8 +80,8 @@ func openUserNamespace(pid int) (*os.File, error) {
 }
 
 // mapDirectory makes a mount of dir. The mount maps the ids of the user namespace to the ids on the
-// disk, which start at 0. If the file system does not support this, the error is the LackError of the
-// feature in lacking.
+// disk. The ids on the disk start at 0. If the file system does not support such a mount, the error
+// is the LackError of the feature in lacking.
 func mapDirectory(dir string, ids *os.File, attributes uint64, lacking engine.Feature) (*os.File, error) {
 	mount, err := cloneMount(dir)
 	if err != nil {

@@ -32,10 +32,10 @@ type KeeperOptions struct {
 	Logger    *slog.Logger
 }
 
-// Keeper owns the instance directory and the control groups, which several rooms use one after the
-// other. The Keeper has a process that waits for the end of the server, for any reason, and then
-// removes the directory and the groups. If this process dies, another process replaces it. A Keeper
-// is safe for concurrent use. The caller must close it after its rooms.
+// Keeper owns the instance directory and the control groups. Several rooms can use these, one room
+// after the other. The Keeper has a process that waits for the end of the server, for any reason,
+// and then removes the directory and the groups. If this process dies, another process replaces it.
+// A Keeper is safe for concurrent use. The caller must first close the rooms, and then the Keeper.
 type Keeper struct {
 	options KeeperOptions
 	binary  *os.File // the program that the keeper and the processes of rooms execute

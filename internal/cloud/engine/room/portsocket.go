@@ -38,7 +38,7 @@ func closedPort(err error) error {
 }
 
 // sockets are the room's answer to a request for sockets: one for IPv4, and maybe one for IPv6. No
-// program of the sandbox has had access to them.
+// program of the sandbox has had access to these sockets.
 type sockets struct {
 	files []*os.File
 	err   error

@@ -53,7 +53,7 @@ type zygote struct {
 	late    bool               // the zygote did not take the last order in time
 	warmed  chan struct{}      // signalled when a zygote has become warm
 	wanted  chan struct{}      // signalled when a kernel is requested
-	cancel  context.CancelFunc // stops making zygotes; nil if there are none
+	cancel  context.CancelFunc // stops making zygotes; nil if no zygotes are made
 	keeping sync.WaitGroup
 }
 
@@ -196,8 +196,9 @@ func (z *zygote) set(conn *wire.Conn) {
 	z.control, z.taken, z.late = conn, time.Now(), false
 }
 
-// fork orders a kernel from the zygote. ahead means that the kernel is not needed yet. Whether the
-// kernel was made can be seen at its socket: if it was not made, the other end is closed.
+// fork orders a kernel from the zygote. ahead means that the kernel is not needed yet. fork does
+// not return an error if the kernel could not be made; the other end of the kernel's socket is then
+// closed.
 func (z *zygote) fork(ahead bool, order wire.KernelOrder, files *wire.Files) error {
 	z.mu.Lock()
 	defer z.mu.Unlock()

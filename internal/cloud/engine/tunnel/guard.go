@@ -33,7 +33,7 @@ type guard struct {
 	*lane
 	began   chan struct{} // closed when session is set
 	session *yamux.Session
-	broken  func(error) // receives the reason, before the session fails with it
+	broken  func(error) // is called with the reason before the session fails with that reason
 	timeout time.Duration
 	stuck   *time.Timer // runs while the session handles bytes that it has read
 

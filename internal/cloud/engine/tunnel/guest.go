@@ -89,11 +89,11 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return e.Reason }
 
-// Denied reports whether a rule is the reason, so that trying again is useless.
+// Denied reports whether a rule is the reason. Trying again is then useless.
 func (e *RefusedError) Denied() bool { return e.denied }
 
-// Dial asks the server to connect to host, a name or an address. If the server refuses, the error
-// is a [*RefusedError].
+// Dial requests a connection to host from the server. host is a name or an address. If the server
+// refuses, the error is a [*RefusedError].
 func (g *Guest) Dial(ctx context.Context, host string, port uint16) (*Conn, error) {
 	conn, a, err := g.ask(ctx, request{Host: host, Port: port})
 	if conn == nil {
@@ -112,8 +112,8 @@ func (g *Guest) Dial(ctx context.Context, host string, port uint16) (*Conn, erro
 	return conn, nil
 }
 
-// Kills asks the server for the number of processes of the sandbox that were killed so far for lack
-// of memory.
+// Kills requests from the server the number of processes of the sandbox that were killed so far for
+// lack of memory.
 func (g *Guest) Kills(ctx context.Context) (int, error) {
 	conn, a, err := g.ask(ctx, request{Kills: true})
 	if conn == nil {

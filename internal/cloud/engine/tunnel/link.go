@@ -27,7 +27,7 @@ const (
 	maxFrame    = 64 << 10 // maximum number of bytes that Write sends in one frame
 )
 
-// errSuperseded ends the session of a guest whose server was replaced by another.
+// errSuperseded ends the session of a guest when another server has replaced the guest's server.
 var errSuperseded = errors.New("another server has taken over the sandbox")
 
 // Link is the guest's end of the connection that carries tunnels, one after the other.

@@ -14,8 +14,8 @@ import (
 // server. Further connections are closed at once.
 const maxUnproved = 32
 
-// maxServers bounds the servers of a sandbox. One more takes the place of the oldest, whose connection
-// is closed: most likely it is one that has broken.
+// maxServers bounds the servers of a sandbox. A further server replaces the oldest server, and the
+// connection of the oldest server is closed: most likely that connection is already broken.
 const maxServers = 16
 
 // Listener accepts the servers of one sandbox. It is safe for concurrent use, but only one goroutine may
@@ -25,7 +25,7 @@ type Listener struct {
 	key      ed25519.PublicKey
 	identity string
 
-	unproved chan struct{} // has an element for each connection whose proof is still missing
+	unproved chan struct{} // has an element for each connection with an outstanding proof
 	work     sync.WaitGroup
 	life     context.Context //nolint:containedctx // it ends with the listener, not with a call
 	end      context.CancelFunc
@@ -37,8 +37,8 @@ type Listener struct {
 	servers []net.Conn // the newest servers, at most maxServers, sorted from oldest to newest
 }
 
-// Listen makes a Listener of l, which it takes over. A server proves itself with the private half
-// of key and the sandbox's identity, see [Prove].
+// Listen returns a Listener that accepts connections from l. It takes over l. A server proves
+// itself with the private half of key and the sandbox's identity; see [Prove].
 func Listen(l net.Listener, key ed25519.PublicKey, identity string) *Listener {
 	s := &Listener{listener: l, key: key, identity: identity, unproved: make(chan struct{}, maxUnproved), next: make(chan net.Conn, maxServers)}
 	s.life, s.end = context.WithCancel(context.Background())
@@ -47,8 +47,8 @@ func Listen(l net.Listener, key ed25519.PublicKey, identity string) *Listener {
 	return s
 }
 
-// acceptPause is the pause after an error of accepting. The most likely error is a lack of
-// descriptors.
+// acceptPause is the pause after accepting a connection has failed. The most likely error is a lack
+// of descriptors.
 const acceptPause = 100 * time.Millisecond
 
 func (s *Listener) serve() {
@@ -73,7 +73,7 @@ func (s *Listener) serve() {
 	}
 }
 
-// admit waits for the proof of a connection, which is then one of a server.
+// admit waits for the proof of a connection. After the proof, the connection counts as a server's.
 func (s *Listener) admit(conn net.Conn) {
 	err := verify(s.life, conn, s.key, s.identity)
 	<-s.unproved

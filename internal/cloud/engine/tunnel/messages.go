@@ -21,8 +21,8 @@ type Hello struct {
 	Egress  bool            `json:"egress"` // connections out of the sandbox are possible
 	// Removed are files of the sandbox's image to delete from the sandbox.
 	Removed []string `json:"removed,omitempty"`
-	// Room is set if the sandbox has the files of a room, which the configuration then expects. If
-	// Room is nil, the sandbox has the files of an image.
+	// Room is set if the sandbox has the files of a room. The configuration then expects these files.
+	// If Room is nil, the sandbox has the files of an image.
 	Room *Room `json:"room,omitempty"`
 }
 
@@ -46,13 +46,14 @@ type report struct {
 	Text string          `json:"text,omitempty"` // the reason of a failure
 }
 
-// order begins each connection into the sandbox. The daemon answers with one byte, as defined in
-// package wire.
+// order is the first message on each connection into the sandbox. The daemon answers with one byte,
+// as defined in package wire.
 type order struct {
 	Port uint16 `json:"port"`
 }
 
-// request begins each connection out of the sandbox. The server answers it with an answer.
+// request is the first message on each connection out of the sandbox. The server answers it with a
+// message of type answer.
 type request struct {
 	Host string `json:"host"`
 	Port uint16 `json:"port"`
@@ -63,7 +64,7 @@ type request struct {
 
 type answer struct {
 	Kills  int    `json:"kills,omitempty"`
-	Error  string `json:"error,omitempty"` // reason for the failure; "": the connection was made
+	Error  string `json:"error,omitempty"` // reason for the failure; "" means that the connection was made
 	Denied bool   `json:"denied,omitempty"`
 }
 

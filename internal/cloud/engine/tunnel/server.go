@@ -24,13 +24,13 @@ type Options struct {
 	// Restored means that the daemon was saved while its link was paused, and that the daemon had
 	// another server before.
 	Restored bool
-	Egress   engine.Egress // the egress of the sandbox; nil: it has none
+	Egress   engine.Egress // the egress of the sandbox; nil if the sandbox has no egress
 	Tell     func(line []byte)
 	// Kills returns the number of the sandbox's processes that were killed so far for lack of memory.
 	// If Kills is nil, the server answers 0.
 	Kills func() int
 
-	stuck time.Duration // replaces stuckTimeout; 0: stuckTimeout
+	stuck time.Duration // replaces stuckTimeout; 0 means stuckTimeout
 }
 
 // Server is the server's end of the tunnel to one sandbox. It is safe for concurrent use.
@@ -161,9 +161,9 @@ func (s *Server) cut() {
 	_ = s.session.Close()
 }
 
-// Park makes both ends of the tunnel pause until GoOn, with no data on the way between them. Sends
-// wait until then. A sandbox that is saved in this state can continue with another server that sets
-// [Options].Restored. If Park returns an error, the tunnel continues.
+// Park makes both ends of the tunnel pause until GoOn is called. During the pause, no data is on
+// the way between the ends, and sends wait. A sandbox that is saved in this state can continue with
+// another server that sets [Options].Restored. If Park returns an error, the tunnel continues.
 func (s *Server) Park(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("the daemon in it did not stand still within %v", readyTimeout))
 	defer cancel()

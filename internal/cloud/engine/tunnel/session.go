@@ -18,8 +18,8 @@ var ErrProtocol = errors.New("the other end of the tunnel broke the protocol")
 // Bounds of one sandbox.
 const (
 	maxEgress = 320 // connections out of the sandbox
-	// maxStreams bounds the connections that the other end may hold open. This number includes closed
-	// connections whose end it has not acknowledged.
+	// maxStreams bounds the connections that the other end may keep open. This number includes closed
+	// connections if the other end has not acknowledged their end.
 	maxStreams = 2 * (2*link.MaxStreams + maxEgress)
 	// window limits the bytes of one connection that wait in the server for its reader.
 	window = 256 << 10

@@ -1,10 +1,10 @@
 // Package wasm is the engine that runs Python in WebAssembly: Pyodide, in Deno, in a room.
 //
-// Its sandbox is a sandbox of the room, with the same files, limits, pauses and snapshots. Only
-// Deno is started in it. So code is behind three walls: WebAssembly, the permissions of Deno, and
-// the room's namespaces, limits and filter of system calls. The walls of the room do not depend on
-// Deno: code that breaks out of Deno is an ordinary process of a sandbox, with the id of the
-// sandbox's user.
+// A sandbox of this engine is a sandbox of the room, with the same files, limits, pauses and
+// snapshots. Only Deno is started in it. So code is behind three walls: WebAssembly, the
+// permissions of Deno, and the room's namespaces, limits and filter of system calls. The walls of
+// the room do not depend on Deno: code that breaks out of Deno is an ordinary process of a sandbox,
+// with the id of the sandbox's user.
 //
 // # Processes
 //
@@ -40,9 +40,9 @@
 // envd and Python access them on the disk.
 //
 // Code can reach the functions that send lines, and so can forge lines. The server treats the
-// process as hijacked. A line can only change the answers to that sandbox's client. A broken
-// protocol ends the process. Only a line with a request's number answers the request, and nobody
-// can guess that number in advance.
+// process as hijacked. A forged line can only change the answers to that sandbox's client. If the
+// process breaks the protocol, it is ended. Only a line with a request's number answers the
+// request, and nobody can guess that number in advance.
 //
 // # Interrupts
 //
@@ -55,9 +55,9 @@
 // # Packages
 //
 // Python has neither pip nor a network. The client finds and fetches wheels with the pip of a
-// second sandbox, which is a sandbox of the room (sandbox.Packages). If the cloud has a Pyodide
-// distribution, it is visible in the second sandbox. Python unpacks the wheels into the home of its
-// user, which is on Python's path. The server opens no wheel.
+// second sandbox. The second sandbox is a sandbox of the room (sandbox.Packages). If the cloud has
+// a Pyodide distribution, the distribution is visible in the second sandbox. Python unpacks the
+// wheels into the home of its user. This home is on Python's path. The server opens no wheel.
 //
 // # Memory
 //

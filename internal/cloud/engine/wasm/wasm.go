@@ -22,9 +22,9 @@ type Engine struct {
 
 var _ engine.Engine = (*Engine)(nil)
 
-// New returns an engine whose sandboxes are sandboxes of room, in which the directory of env is
-// visible. Their packages may come from the Pyodide distribution in the directory dist. If dist is
-// "", there is no distribution. Close closes the room.
+// New returns an engine. Its sandboxes are sandboxes of room, and the directory of env is visible
+// in the sandboxes of room. Packages of the sandboxes may come from the Pyodide distribution in the
+// directory dist. If dist is "", there is no distribution. Close closes the room.
 func New(room engine.Engine, env *wasmenv.Env, dist string) *Engine { return &Engine{room, env, dist} }
 
 // NewSandbox starts a sandbox of the room. ctx bounds only the start.
@@ -98,7 +98,7 @@ func (e *Engine) Err() error { return e.room.Err() }
 // Close ends all sandboxes and the room.
 func (e *Engine) Close() error { return e.room.Close() }
 
-// sandbox is a sandbox of the room in which only envd listens.
+// sandbox is a sandbox of the room. In this sandbox only envd listens on ports.
 type sandbox struct{ engine.Sandbox }
 
 // Dial connects to a port of envd. Nothing else can listen.

@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
-// Need returns the runsc that `make deps-engines` built. If there is none, Need skips the test
-// as [pinned.Skip] does.
+// Need returns the runsc that `make deps-engines` built. If there is no such runsc, Need skips the
+// test in the same way as [pinned.Skip].
 func Need(t testing.TB) gvisorenv.Program {
 	t.Helper()
 	enginetest.Need(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
-// Need returns the Env that `make deps-engines` prepared. If there is none, Need skips the test
-// as [pinned.Skip] does.
+// Need returns the Env that `make deps-engines` prepared. If there is no such Env, Need skips the
+// test with [pinned.Skip].
 func Need(t testing.TB) *wasmenv.Env {
 	t.Helper()
 	enginetest.Need(t)

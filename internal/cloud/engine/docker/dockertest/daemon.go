@@ -144,8 +144,8 @@ func Shared(t testing.TB) *Daemon {
 	return shared.daemon
 }
 
-// Own returns a daemon for one test. The test may kill the daemon. Like the shared daemon, it has
-// the image [Image].
+// Own returns a daemon for one test. The test may kill the daemon. The daemon has the image [Image],
+// like the shared daemon.
 func Own(t testing.TB, dir string) *Daemon {
 	t.Helper()
 	return own(t, dir, 0)
@@ -172,7 +172,7 @@ func own(t testing.TB, dir string, namespaces uintptr) *Daemon {
 	return d
 }
 
-// fail fails the test, or skips it outside CI if Docker is not installed.
+// fail fails the test. If Docker is not installed, it skips the test, except in CI.
 func fail(t testing.TB, err error) {
 	t.Helper()
 	if errors.Is(err, exec.ErrNotFound) && os.Getenv("CI") != "true" {

@@ -17,8 +17,8 @@ import (
 	"sync"
 )
 
-// Image is the name of the image that daemons have: busybox, bash and Python of this machine.
-// Bare is busybox alone.
+// Image is the name of the image that daemons have. It contains busybox, and the bash and the
+// Python of this machine. Bare is the name of an image with only busybox.
 const (
 	Image = "e2bctl-test:python"
 	Bare  = "e2bctl-test:bare"

@@ -86,8 +86,9 @@ assert set`, call))
 
 // changes are calls that change a file of the machine, or watch it. Their variables: path is the path of the
 // file, link is a link to it, below is its path relative to the root, slash is a descriptor of the root, and
-// held is a descriptor of the file. module is a descriptor, opened for reading, of another file,
-// which may belong to this user. own is the mode of that other file, and same are its times.
+// held is a descriptor of the file. module is a descriptor of another file, opened for reading.
+// This other file may belong to this user. own is the mode of the other file, and same are the
+// times of the other file.
 var changes = []struct{ name, calls string }{
 	{"chmod", `call(90, -1, path, mode), call(90, -1, link, mode), call(90, -1, up, mode), call(90, -1, b"/proc/self/fd/%d" % held, mode), call(90, -1, b"/proc/self/cwd/link", mode)`},
 	{"fchmod", `call(91, 52, held, mode), call(91, 52, module, own), call(268, 53, -100, b"/proc/self/fd/%d" % module, own), call(452, 452, module, b"", own, 0x1000)`},

@@ -54,8 +54,8 @@ func Parent(pid int) (int, error) {
 	return s.parent, err
 }
 
-// ended reports whether no thread of the process can run again. A process whose first thread has
-// ended may have others.
+// ended reports whether no thread of the process can run again. If the first thread of a process
+// has ended, other threads of the process may still run.
 func (s status) ended() bool { return (s.state == zombie || s.state == dead) && s.threads <= 1 }
 
 // held reports whether all threads of the process are stopped.

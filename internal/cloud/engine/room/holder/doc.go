@@ -5,11 +5,11 @@
 // not check them. So a sandbox with the server's id could change all files of the server's user.
 // Therefore the filter (package seccomp) does not let any process of the sandbox make such a call,
 // but forwards the call to the holder. The holder is envd, the ancestor of all other processes of
-// the sandbox: these cannot read its memory. The holder copies the arguments, finds the file, and
-// makes the call itself if the file is in the sandbox's own directory. It never makes the kernel
-// continue the original call, because another thread of the process can change the arguments in the
-// meantime. The holder serves calls in order of arrival. So a process that makes many calls delays
-// the calls of others only by one call for each of its threads.
+// the sandbox. These processes cannot read envd's memory. The holder copies the arguments, finds
+// the file, and makes the call itself if the file is in the sandbox's own directory. It never makes
+// the kernel continue the original call, because another thread of the process can change the
+// arguments in the meantime. The holder serves calls in order of arrival. So a process that makes
+// many calls delays the calls of others only by one call for each of its threads.
 //
 // A signal interrupts a waiting call. The kernel makes the call again afterwards, unless the signal
 // handler requests EINTR. So the holder may make a call twice; the second call has no further

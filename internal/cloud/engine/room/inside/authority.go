@@ -32,10 +32,10 @@ const maxBundle = 16 << 20
 
 // showAuthority makes programs trust an authority in addition to the machine's authorities. The
 // environment of most programs names the files with the certificates. For programs with another
-// environment, or none, showAuthority mounts such a file over each file of certificates that they
-// read. It is called in the sandbox's own root, so every link leads to a file of the sandbox. The
-// mounts are not saved with the sandbox's files, because a sandbox made from the saved files has its
-// own authority.
+// environment, or an empty environment, showAuthority mounts a file with the certificates over each
+// file of certificates that these programs read. It is called in the sandbox's own root, so every
+// link leads to a file of the sandbox. The mounts are not saved with the sandbox's files, because a
+// sandbox made from the saved files has its own authority.
 func showAuthority(certificate []byte, trees []string) error {
 	system := existing(systemBundles)
 	packages := existing(pythonBundles(trees))

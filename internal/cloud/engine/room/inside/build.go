@@ -17,12 +17,12 @@ type built struct {
 	meminfo  *os.File        // the text of /proc/meminfo, open for writing; nil with gVisor
 	proc     *os.File        // /proc; nil with gVisor
 	files    *os.File        // the file system that the sandbox writes to
-	restored map[string]bool // trees whose upper directory is already filled
+	restored map[string]bool // trees with an upper directory that is already filled
 	lost     []string        // trees that are only in the layers and saved files
 }
 
-// passed returns the files for the server: those of the file system, and the sockets of the egress
-// path.
+// passed returns the files for the server: the open files of the new file system, and the sockets
+// of the egress path.
 func (b *built) passed(sockets []*os.File) *wire.Files {
 	var files wire.Files
 	files.Add(wire.FileFiles, b.files)

@@ -13,8 +13,9 @@ import (
 // booted anew. The new uptime applies to the next program that this process executes, and to all
 // processes after that. Only CLOCK_BOOTTIME changes, which /proc/uptime shows.
 //
-// A sandbox without its own uptime shows the machine's uptime, which weakens no protection. Therefore
-// startClock changes nothing and returns no error if the kernel refuses a time namespace.
+// A sandbox without its own uptime shows the machine's uptime. This weakens no protection.
+// Therefore, if the kernel refuses a time namespace, startClock changes nothing and returns no
+// error.
 func startClock() {
 	if !execEntersTime() {
 		return

@@ -438,8 +438,8 @@ func (p *containedPlace) users() []guest.User {
 	return users
 }
 
-// config returns the configuration of envd. It replaces the environment, working directory and Python
-// of the server's machine by those of the image.
+// config returns the configuration of envd. It replaces the environment, working directory and
+// Python of the server's machine by the environment, working directory and Python of the image.
 func (p *containedPlace) config(raw json.RawMessage) (json.RawMessage, error) {
 	var c guest.Config
 	if err := json.Unmarshal(raw, &c); err != nil {

@@ -72,8 +72,8 @@ type Guest struct {
 // runDirectory is [Guest.Run] if the sandbox has a file system of its own.
 const runDirectory = "/run/e2b"
 
-// runEnvd is the second stage of a sandbox. Its restrictions are already in force, except those of
-// [holdInPlace].
+// runEnvd is the second stage of a sandbox. The restrictions of the sandbox are already in force,
+// except the restrictions that [holdInPlace] applies.
 func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files *wire.Files, serve func(context.Context, *Guest) error) error {
 	if err := restrictEnvd(); err != nil {
 		return err

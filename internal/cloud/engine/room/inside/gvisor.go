@@ -279,7 +279,7 @@ func runscFlags(spec *wire.EnvdSpec) []string {
 
 // rememberedNames returns the number of file names that gVisor caches. The cached names are the
 // names of files that the sandbox does not have open. For each of these names, gVisor keeps up to
-// two files of this machine open. Together with the files that the sandbox has open, they count
+// two files of this machine open. These files, and the files that the sandbox has open, count
 // against the limit of one process. gVisor's default of a thousand names is too high: opening files
 // would fail.
 func rememberedNames() uint64 {

@@ -23,7 +23,7 @@ import (
 // only in directories that are no links, and paths for reading are resolved as if root were the
 // root already.
 
-// ownDirectories is the directory of the sandbox's own directories, which replace the image's.
+// ownDirectories contains the sandbox's own directories that replace directories of the image.
 const ownDirectories = "own"
 
 // mountImage mounts the layers of an image, with the sandbox's own devices and /sys.
@@ -179,7 +179,7 @@ func (b *built) writeAccounts(name, text string) error {
 	return writeAnew(etc, name, []byte(text), mode)
 }
 
-// makeHome makes the home of an account, or changes the owner of an existing one.
+// makeHome makes the home of an account. If the home exists, makeHome changes its owner.
 func (b *built) makeHome(a account) error {
 	mode := fs.FileMode(0o755)
 	if a.name == "root" {
@@ -194,7 +194,7 @@ func (b *built) makeHome(a account) error {
 	return errors.Join(os.Lchown("root"+a.home, a.id, a.id), openUp("root"+a.home, mode))
 }
 
-// openUp adds bits to the mode of the file at a path, which must not be a link.
+// openUp adds bits to the mode of the file at path. The file must not be a link.
 func openUp(path string, mode fs.FileMode) error {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode()&mode == mode {

@@ -18,9 +18,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// runLayers makes a layer. If the spec is empty, it only tests whether it could make one. It has the
-// ids of a sandbox. These ids own the files in the mount of the layer's directory, and runLayers has
-// rights over these files only.
+// runLayers makes a layer. If the spec is empty, it only tests whether it could make a layer. This
+// process has the ids of a sandbox. These ids own the files in the mount of the layer's directory,
+// and the process has rights over these files only.
 func runLayers(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	var spec wire.LayersSpec
 	if err := wire.DecodeSpec(raw, &spec); err != nil {

@@ -93,8 +93,8 @@ func (m *meminfo) write() {
 	_, _ = m.file.WriteAt(memoryText(m.total, use), 0) // if memory has run out, the old text stays
 }
 
-// addUp adds up the memory of the sandbox's processes and files. It is for sandboxes whose memory no
-// control group counts. It does not count memory that processes share.
+// addUp adds up the memory of the sandbox's processes and files. It is used if no control group
+// counts the memory of the sandbox. It does not count memory that processes share.
 func (m *meminfo) addUp() (use cgroup.Memory) {
 	processes := fmt.Sprintf("/proc/self/fd/%d", m.proc.Fd())
 	names, _ := filepath.Glob(processes + "/[0-9]*/statm") // the pattern is well-formed

@@ -70,8 +70,8 @@ func forgetCluster() error {
 }
 
 // joinNext returns a function that waits for the next server which authenticates itself and sends
-// its hello. The function skips a server whose connection ends before that. A slow server does not
-// make other servers wait.
+// its hello. The function skips a server if its connection ends before the hello. A slow server
+// does not make other servers wait.
 func joinNext(ctx context.Context, l *tunnel.Listener) func() (*tunnel.Guest, error) {
 	joined, failed := make(chan *tunnel.Guest), make(chan error, 1)
 	go func() {

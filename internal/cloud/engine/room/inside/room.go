@@ -325,7 +325,7 @@ func (r *roomProcess) kill(id uint64) {
 	}
 }
 
-// end ends the processes that the kernel does not end together with this one.
+// end ends the processes that the kernel does not end together with this process.
 func (r *roomProcess) end() {
 	if !r.InPlace {
 		return
@@ -338,8 +338,8 @@ func (r *roomProcess) end() {
 	r.work.Wait()
 }
 
-// sweep ends processes that outlived their envd. Such processes are children of the room, which is
-// their subreaper. Every child of the room that is not an envd is such a process.
+// sweep ends processes that outlived their envd. The room is the subreaper of such processes, so
+// they become children of the room. Every child of the room that is not an envd is such a process.
 func (r *roomProcess) sweep() error {
 	r.sweeping.Lock() // so that only one goroutine waits for these processes
 	defer r.sweeping.Unlock()

@@ -151,8 +151,8 @@ func mountOverlay(target string, lower []string, upper, work string) error {
 	return unix.Mount("overlay", target, "overlay", unix.MS_NODEV, options)
 }
 
-// freeNames renames the directories in a layer's /etc whose names are in madeAnew, because every
-// start writes files with these names to /etc. root is the root of the layer. The directories must be
+// freeNames renames directories in a layer's /etc that have a name in madeAnew, because every start
+// writes files with these names to /etc. root is the root of the layer. The directories must be
 // renamed in the layer, because an overlay cannot rename directories of its lower layers.
 func freeNames(root *os.File) error {
 	etc, err := layer.OpenDir(root, "etc")

@@ -12,10 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Merge fills to, an empty directory, with the files that an overlay of the directories in from has.
-// The highest directory is the first in from. Merge does not copy files, but gives each file one more
-// name; therefore all directories must be on one mount. below means that there are other layers below
-// the merged layer, so that whiteouts and opaque directories must be kept.
+// Merge makes files in to, an empty directory: the files that are visible in an overlay of the
+// directories in from. The highest directory is the first in from. Merge does not copy files, but
+// gives each file one more name; therefore all directories must be on one mount. below means that
+// there are other layers below the merged layer, so that whiteouts and opaque directories must be
+// kept.
 func Merge(to *os.File, from []*os.File, below bool) error {
 	return mergeDirectory(to, from, below, "/", 0)
 }

@@ -248,10 +248,10 @@ func (u *untar) push(name string) error {
 	return d.noteTimes()
 }
 
-// found is the result of looking up a name in the layers below. If the name is a directory, dirs are
-// all layers whose directories are merged into it.
+// found is the result of looking up a name in the layers below. If the name is a directory, dirs
+// are all layers with a directory that an overlay merges into this directory.
 type found struct {
-	stat *unix.Stat_t // status of the file; nil: there is no such file
+	stat *unix.Stat_t // status of the file; nil if there is no such file
 	in   int          // the index in Below of the layer that has the file
 	dirs []int
 }
@@ -293,7 +293,8 @@ func (u *untar) lookBelow(n int, name string) (f found, err error) {
 	return f, nil
 }
 
-// shownBelow returns those layers below whose content is visible in the open directory number n.
+// shownBelow returns the layers below that have content which is visible in the open directory
+// number n.
 func (u *untar) shownBelow(n int) ([]int, error) {
 	d := u.path[n]
 	if d.looked || d.alone {

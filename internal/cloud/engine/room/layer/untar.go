@@ -44,8 +44,8 @@ type TarOptions struct {
 	// To is an empty directory.
 	To *os.File
 	// IDs is the number of ids, which start at 0. If it is 1, all files belong to this process's user.
-	// Otherwise, an owner or group outside the range becomes nobody, as the kernel shows such ids, and
-	// the file loses its set-user-ID or set-group-ID bit.
+	// Otherwise, an owner or group outside the range becomes nobody. The kernel also shows such ids as
+	// nobody. The file then loses its set-user-ID or set-group-ID bit.
 	IDs int
 }
 

@@ -30,8 +30,9 @@ func BecomeReaper() error {
 // End kills and reaps the processes that list returns, until list returns none. The processes must
 // be children of this process, and nothing else may wait for them. When End has killed a parent,
 // the next call of list returns the parent's children. If a process is killed while it starts
-// another process, the other process does not start. So even a chain in which each process starts
-// the next process and ends is over when one of its processes is killed.
+// another process, the other process does not start. In a chain of processes, each process may
+// start the next process and then end. Even such a chain is over when one of its processes is
+// killed.
 func End(list func() ([]int, error)) error {
 	deadline := time.Now().Add(patience)
 	tick := time.NewTicker(time.Millisecond)
@@ -62,8 +63,8 @@ func End(list func() ([]int, error)) error {
 	}
 }
 
-// ChildrenOf lists the children of a process, youngest last, including those that
-// have ended but have not been waited for.
+// ChildrenOf lists the children of a process, youngest last. The list includes children that have
+// ended but have not been waited for.
 func ChildrenOf(parent int) ([]int, error) {
 	tasks := fmt.Sprintf("/proc/%d/task", parent)
 	threads, err := os.ReadDir(tasks)

@@ -95,8 +95,8 @@ func (f *Files) Len() int {
 	return len(f.files)
 }
 
-// Take returns the file with a name, which belongs to the caller from now on. The error matches
-// [ErrProtocol] if there is none.
+// Take returns the file with a name. The file belongs to the caller from now on. If there is no
+// such file, the error matches [ErrProtocol].
 func (f *Files) Take(name FileName) (*os.File, error) {
 	if file := f.TakeIf(name); file != nil {
 		return file, nil
@@ -124,10 +124,10 @@ func (f *Files) TakeWhen(announced bool, name FileName) (*os.File, error) {
 	return f.Take(name)
 }
 
-// TakeAt returns a file of a list by its number, like Take.
+// TakeAt is like Take, for the file with the number i of a list.
 func (f *Files) TakeAt(name FileName, i int) (*os.File, error) { return f.Take(name.Numbered(i)) }
 
-// TakeList returns the files of a list, in order; none if there is no such list.
+// TakeList returns the files of a list, in order. If there is no such list, it returns no files.
 func (f *Files) TakeList(name FileName) (list []*os.File) {
 	for {
 		file := f.TakeIf(name.Numbered(len(list)))
@@ -138,8 +138,8 @@ func (f *Files) TakeList(name FileName) (list []*os.File) {
 	}
 }
 
-// End closes the files that were not taken. If there are any, it returns an error that names them
-// and matches [ErrProtocol].
+// End closes the files that were not taken. If there are such files, it returns an error that names
+// them and matches [ErrProtocol].
 func (f *Files) End() error {
 	if f.Len() == 0 {
 		return nil

@@ -18,10 +18,10 @@ import (
 )
 
 // HandshakeTimeout bounds the wait for the hello of a re-executed binary. A program without package
-// hello never sends it. A program with that package may send it late, because the machine is busy.
+// hello never sends a hello. On a busy machine, a program with package hello may send it late.
 const HandshakeTimeout = 10 * time.Second
 
-// Handshake waits for the hello of the child and assigns it its role.
+// Handshake waits for the hello of the child, and then assigns a role to the child.
 func (c *Conn) Handshake(ctx context.Context, r Role, spec any, files *Files) error {
 	if err := c.AwaitHello(ctx); err != nil {
 		return err

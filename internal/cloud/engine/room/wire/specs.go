@@ -50,7 +50,8 @@ type InitSpec struct {
 	Processors []int `json:"processors,omitempty"`
 	// Counters are the maxima of the sandbox's own user namespace.
 	Counters counter.Maxima `json:"counters,omitempty"`
-	// Saved is the layout of the saved files to begin with, which are passed. Empty means none.
+	// Saved is the layout of the saved files with which the sandbox begins. These files are passed. If
+	// Saved is empty, the sandbox begins without saved files.
 	Saved      string     `json:"saved,omitempty"`
 	EgressPath EgressPath `json:"egressPath,omitempty"` // whether to make the egress path out of the network namespace
 	Volumes    []Volume   `json:"volumes,omitempty"`
@@ -59,9 +60,9 @@ type InitSpec struct {
 	// Mounter starts a mounter, which can replace the file system later. Its control socket is
 	// passed.
 	Mounter bool `json:"mounter,omitempty"`
-	// Late makes the mounter enter the root, for itself and for the first process, after the second
-	// stage has been executed. A mounter with Late does nothing else, and so does not replace the file
-	// system. If Late is set, Mounter is set too.
+	// Late makes the mounter enter the root after the second stage has been executed. The mounter
+	// enters the root for itself and for the first process. A mounter with Late does nothing else, and
+	// so does not replace the file system. If Late is set, Mounter is set too.
 	Late bool `json:"late,omitempty"`
 	// Layers are the layers below the sandbox, lowest first.
 	Layers []Layer `json:"layers,omitempty"`
@@ -142,7 +143,8 @@ type EnvdSpec struct {
 	// to any address reaches the egress path.
 	GVisor  bool `json:"gvisor,omitempty"`
 	Network bool `json:"network,omitempty"`
-	// Restored means that gVisor's sandbox continues from saved memory, whose directory is passed.
+	// Restored means that gVisor's sandbox continues from saved memory. The directory of this memory
+	// is passed.
 	Restored bool `json:"restored,omitempty"`
 }
 
@@ -184,13 +186,13 @@ type SaveSpec struct {
 // LayersSpec configures the process that makes layers: a directory and a task.
 type LayersSpec struct {
 	Ranged bool `json:"ranged"`
-	// Dir is the path of the directory. Empty means that a mount of it is passed.
+	// Dir is the path of the directory. Empty means that a mount of the directory is passed.
 	Dir string `json:"dir,omitempty"`
-	// Layout is the layout of the saved files to unpack, which are passed.
+	// Layout is the layout of the saved files to unpack. These files are passed.
 	Layout string `json:"layout,omitempty"`
 	// Merge lists merges of trees.
 	Merge []MergeSpec `json:"merge,omitempty"`
-	// Tar configures the unpacking of a layer of a container image, a tar that is passed.
+	// Tar configures the unpacking of a layer of a container image. The layer, a tar, is passed.
 	Tar *TarSpec `json:"tar,omitempty"`
 }
 

@@ -51,8 +51,8 @@ const (
 	// message of the same kind and the kernel's socket. The server also sends KindKernel to the
 	// zygote, with that socket and other files.
 	KindKernel Kind = "kernel"
-	// KindStop and the following kinds are numbered requests to the process that runs gVisor. Each but
-	// the last is answered by a message of the same kind.
+	// KindStop and the following kinds are numbered requests to the process that runs gVisor. This
+	// process answers each of them except the last one with a message of the same kind.
 	KindStop       Kind = "stop"        // stop the processes until KindGoOn
 	KindSaveMemory Kind = "save memory" // save the memory of stopped processes, with the directory to write to
 	KindGoOn       Kind = "go on"
