@@ -15,6 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestBuild checks that a build runs each step in a sandbox, and that the results of the steps are
@@ -239,7 +240,7 @@ func TestSameSteps(t *testing.T) {
 	for _, id := range all {
 		s.begin(t, id, "block", "print")
 	}
-	<-w.blocked
+	patience.Receive(t, "a step that blocks", w.blocked)
 	close(w.block)
 	for _, id := range all {
 		if status, _ := s.end(t, id); status.Status != templates.Ready {
@@ -259,7 +260,7 @@ func TestGivenUp(t *testing.T) {
 	s := w.serve(t, t.TempDir())
 	one, waits := s.request(t, "job", "a", "b"), s.request(t, "job", "c")
 	s.begin(t, one, "block")
-	<-w.blocked
+	patience.Receive(t, "a step that blocks", w.blocked)
 	if err := s.Start(one.template, one.build, running()); err == nil || !strings.Contains(err.Error(), "started already") {
 		t.Errorf("started twice: got %v, want an error", err)
 	}
@@ -268,10 +269,10 @@ func TestGivenUp(t *testing.T) {
 	}
 	beside := s.request(t, "job", "d")
 	s.begin(t, beside, "block")
-	<-w.blocked
+	patience.Receive(t, "a step that blocks", w.blocked)
 	other := s.request(t, "other", "a") // a tag belongs to one template
 	s.begin(t, other, "block")
-	<-w.blocked
+	patience.Receive(t, "a step that blocks", w.blocked)
 	two := s.request(t, "job", "b", "c")
 	if status, _ := s.now(t, waits); status.Status != templates.Waiting {
 		t.Errorf("the one that waits: got %+v, want it to wait on", status)
@@ -291,7 +292,7 @@ func TestGivenUp(t *testing.T) {
 	}
 	deleted := s.request(t, "gone")
 	s.begin(t, deleted, "block")
-	<-w.blocked
+	patience.Receive(t, "a step that blocks", w.blocked)
 	must.Do(t, s.all.Delete(templates.ParseReference("gone"), func(string) bool { return false }))
 	s.Drop(deleted.template)
 	close(w.block)
@@ -319,7 +320,7 @@ func TestManyBuilds(t *testing.T) {
 		s.begin(t, id, "block")
 	}
 	for range maxRunning {
-		<-w.blocked
+		patience.Receive(t, "a step that blocks", w.blocked)
 	}
 	if err := s.Start(late.template, late.build, running()); !errors.Is(err, ErrBusy) {
 		t.Errorf("start: got %v, want ErrBusy", err)
@@ -357,7 +358,7 @@ func TestKilled(t *testing.T) {
 	s.end(t, failed)
 	waits, runs := s.request(t, "done", "waits"), s.request(t, "runs")
 	s.begin(t, runs, "print", "block")
-	<-w.blocked
+	patience.Receive(t, "a step that blocks", w.blocked)
 	before := s.kept(t)
 	s.kill(t)
 	s = w.serve(t, dir)
@@ -391,7 +392,7 @@ func TestClose(t *testing.T) {
 	s := w.serve(t, t.TempDir())
 	id := s.request(t, "job")
 	s.begin(t, id, "block")
-	<-w.blocked
+	patience.Receive(t, "a step that blocks", w.blocked)
 	s.Close()
 	got, err := s.all.Get(templates.ParseReference("job"))
 	if err != nil || got.Latest().Failure == nil || got.Latest().Failure.Message != errEnded.Error() {

@@ -15,6 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestRequestsSupersedeOnlyWhatWaits checks that a request supersedes only builds that wait for
@@ -29,7 +30,7 @@ func TestRequestsSupersedeOnlyWhatWaits(t *testing.T) {
 	s.begin(t, failed, "fail")
 	s.end(t, failed)
 	s.begin(t, runs, "block")
-	<-w.blocked
+	patience.Receive(t, "a step that blocks", w.blocked)
 	beside, oldest := s.request(t, "job", "b"), s.request(t, "job", "a")
 	var next []ids
 	for range maxWaiting - 1 {
@@ -118,12 +119,12 @@ func TestOtherEngineSupersedes(t *testing.T) {
 		}
 		first := request(engine.Docker)
 		s.begin(t, first, "block")
-		<-w.blocked
+		patience.Receive(t, "a step that blocks", w.blocked)
 		s.begin(t, request(second), "block")
 		if want == "" {
 			close(w.block) // otherwise it is cut off
 		} else {
-			<-w.blocked
+			patience.Receive(t, "a step that blocks", w.blocked)
 			close(w.block)
 		}
 		status, _ := s.end(t, first)

@@ -9,6 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestUseKeeps checks that recently used steps and archives stay longest, and that reading a step
@@ -62,7 +63,7 @@ func TestNeededArchivesStay(t *testing.T) {
 	spec.Steps = append(spec.Steps, Step{Type: "COPY", Args: []string{"a", "b", "", ""}, FilesHash: needed})
 	add()
 	must.Do(t, s.Start(id.template, id.build, spec))
-	<-w.blocked
+	patience.Receive(t, "a step that blocks", w.blocked)
 	beside := s.request(t, "other") // ends before the first, and copies from the same archive
 	must.Do(t, s.Start(beside.template, beside.build, Spec{FromImage: "e2bdev/base", Steps: spec.Steps[1:]}))
 	<-s.jobs[beside.build].ended

@@ -91,13 +91,20 @@ func TestTableOfOddValues(t *testing.T) {
 }
 
 // Callbacks of the shell, which run before the cell's own code, swallow
-// exceptions that are raised in them.
+// exceptions that are raised in them. If the code does not compile, the interrupt
+// comes too late: it does not hit the next cell.
 func TestInterruptBeforeTheCellsCode(t *testing.T) {
 	t.Parallel()
 	s := attach(t, newKernel(t, richPython(t)))
-	s.run("import os, signal, time\ndef strike(*_): os.kill(os.getpid(), signal.SIGINT)\nget_ipython().events.register('pre_run_cell', strike)")
-	if o := s.run("time.sleep(60)"); o.reply.Name != "KeyboardInterrupt" || len(o.errors) != 1 {
-		t.Errorf("got %+v, want the reply %q and one error", o, "KeyboardInterrupt")
+	s.run("import os, signal, time\ndef strike(*_):\n    events.unregister('pre_run_cell', strike)\n    os.kill(os.getpid(), signal.SIGINT)\nevents = get_ipython().events")
+	for code, want := range map[string]string{"time.sleep(60)": "KeyboardInterrupt", "(": "SyntaxError"} {
+		s.run("events.register('pre_run_cell', strike)")
+		if o := s.run(code); o.reply.Name != want || len(o.errors) != 1 {
+			t.Errorf("%s: got %+v, want the reply %q and one error", code, o, want)
+		}
+		if o := s.run("'next'"); o.text() != "'next'" {
+			t.Errorf("after %s: got %+v, want the next cell to run", code, o)
+		}
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -189,9 +191,14 @@ func TestInterruptOfATaskBetweenCells(t *testing.T) {
 		s := attach(t, k)
 		port, hear := listen(t)
 		s.run(tell)
-		s.run("import time\nother = asyncio.create_task(asyncio.sleep(0.01, 'other'))")
-		for _, body := range []string{"while True: pass", "time.sleep(3600)", "while True: print('x')"} {
-			s.run(fmt.Sprintf("async def spin():\n    await tell(%d, 'spins')\n    %s\ntask = asyncio.create_task(spin())", port, body))
+		s.run("import os, time\nother = asyncio.create_task(asyncio.sleep(0.01, 'other'))")
+		for _, tt := range []struct{ body, before string }{
+			{"while True: pass", "1"}, {"time.sleep(3600)", "1"}, {"while True: print('x')", "1"}, {"time.sleep(3600)", "("}, // which does not compile
+		} {
+			body, begin := tt.body, filepath.Join(t.TempDir(), "begin")
+			s.run(fmt.Sprintf("async def spin():\n    while not os.path.exists(%q): await asyncio.sleep(0.01)\n    await tell(%d, 'spins')\n    %s\ntask = asyncio.create_task(spin())", begin, port, body))
+			s.run(tt.before)
+			must.Do(t, os.WriteFile(begin, nil, 0o600))
 			hear()
 			r := s.submit("'never'")
 			for e := s.next(); e.Request != r; e = s.next() { // until it is no longer in the queue

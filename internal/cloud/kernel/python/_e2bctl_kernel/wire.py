@@ -52,10 +52,7 @@ class Interrupts:
     def arm(self):
         """Lets interrupts take effect from now on. If the request was interrupted while it
         waited, raises this interrupt."""
-        # A signal for the previous cell was handled before this method was called, when no
-        # cell was armed.
         self.listen()
-        self._pending = self._deferred = False
         self._armed = True  # before _expected is reset, so that no signal is lost in between
         self._expected = False
         if self._struck:
@@ -63,7 +60,8 @@ class Interrupts:
         self._strike()
 
     def disarm(self):
-        self._armed = self._pending = False
+        # Code that does not compile is never admitted.
+        self._armed = self._pending = self._deferred = False
         self._cells += 1
         self._handled = 0
 
