@@ -328,8 +328,8 @@ func TestNoRoomInHoles(t *testing.T) {
 	}
 }
 
-// TestNameThatIsAlwaysTaken checks that an upload which never finds its name free or in use gives up,
-// as one that other uploads always forestall.
+// TestNameThatIsAlwaysTaken checks that an upload gives up if its name is never free and never leads
+// to a file either. This also happens if other uploads always use the name first.
 func TestNameThatIsAlwaysTaken(t *testing.T) {
 	t.Parallel()
 	d := serve(t)

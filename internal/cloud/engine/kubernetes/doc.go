@@ -14,9 +14,9 @@
 // is one pod, by its UID; a pod with another UID is a sandbox that has ended.
 //
 // With [Options].HomeBytes, a sandbox has a volume as its home, and can be suspended: its object then has
-// no pod and keeps the volume. Only a resume gives the sandbox a pod with another UID. While a server
-// resumes it, an annotation says since when, and for all others the sandbox is still paused. If that
-// server dies, another one suspends the sandbox again.
+// no pod and keeps the volume. The UID of the pod changes only with a resume. While a server
+// resumes the sandbox, an annotation has the time at which the server began, and the sandbox is still
+// paused for all other servers. If the server dies, another server suspends the sandbox again.
 //
 // Without [Options].Secret, a sandbox ends with the engine. In case the server dies, each Sandbox
 // object has a time of shutdown in the near future, which the engine moves on as long as it lives.

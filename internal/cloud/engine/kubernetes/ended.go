@@ -36,9 +36,9 @@ const (
 	explainPause   = 50 * time.Millisecond
 )
 
-// say stores the reason of the sandbox's end in the object. An error is of no importance: the object is
-// removed anyway, and others only know less about it.
-func (s *sandbox) say(ctx context.Context) {
+// storeEnd stores the reason of the sandbox's end in the object. It ignores errors, because the object
+// is removed in any case: other servers then do not have the reason.
+func (s *sandbox) storeEnd(ctx context.Context) {
 	text := closedHere
 	if err := s.Err(); err != nil && !errors.Is(err, engine.ErrClosed) {
 		text = clip.Text(err.Error(), maxReason)
@@ -49,15 +49,15 @@ func (s *sandbox) say(ctx context.Context) {
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err == nil {
-		_, err = s.engine.client.Resource(sandboxes).Namespace(s.engine.options.Namespace).Patch(ctx, s.name, types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err = s.engine.objects().Patch(ctx, s.name, types.MergePatchType, patch, metav1.PatchOptions{})
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		s.engine.options.Logger.DebugContext(ctx, "the reason of a sandbox's end could not be stored", "object", s.name, "error", err)
 	}
 }
 
-// hear takes over the reason that another server stored in the object of a sandbox.
-func (e *Engine) hear(o *object) {
+// takeEnd takes over the reason that another server stored in the object of a sandbox.
+func (e *Engine) takeEnd(o *object) {
 	text := o.Annotations[annotationEnded]
 	if text == "" {
 		return
@@ -91,7 +91,7 @@ func (s *sandbox) explain(why error) error {
 		case err != nil:
 			return false, nil //nolint:nilerr // the next look may succeed
 		}
-		s.engine.hear(o)
+		s.engine.takeEnd(o)
 		return o.DeletionTimestamp == nil, nil
 	})
 	switch text := s.heard.Load(); {

@@ -45,7 +45,7 @@ func TestExplain(t *testing.T) {
 		must.Do(t, err)
 		s.object, e.sandboxes["sandbox-one"] = "object-1", s
 		if tt.seen != nil {
-			e.hear(tt.seen)
+			e.takeEnd(tt.seen)
 		}
 		if err := s.explain(tt.why); !errors.Is(err, tt.want) {
 			t.Errorf("%s: got %v, want %v", name, err, tt.want)

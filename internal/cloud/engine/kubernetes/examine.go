@@ -176,25 +176,13 @@ func (x *examination) may(ctx context.Context, r kubelink.Right, verb string) (b
 
 // runtimeClass looks for the runtime class of pods, and lists the others.
 func (x *examination) runtimeClass(ctx context.Context, want string) kubelink.Check {
-	c := kubelink.Check{Name: "runtime class", Detail: cmp.Or(want, "the cluster's default")}
-	list, err := x.client.Resource(runtimeClasses).List(ctx, metav1.ListOptions{})
-	if apierrors.IsForbidden(err) {
-		c.Detail += "; this user may not list the others"
+	c, list := x.class(ctx, "runtime class", runtimeClasses, want)
+	if list == nil {
 		return c
 	}
-	if err != nil {
-		return failed(c, err)
-	}
-	var names []string
-	for _, item := range list.Items {
-		names = append(names, item.GetName())
-	}
-	have := "the cluster has none"
-	if len(names) > 0 {
-		have = "the cluster has " + strings.Join(names, ", ")
-	}
+	have := namesOf(list)
 	c.Detail += "; " + have
-	if want != "" && !slices.Contains(names, want) {
+	if want != "" && !hasName(list, want) {
 		c.Failed, c.Detail, c.Remedy = true, want+" does not exist; "+have, "choose another with --runtime-class, or leave it out"
 	}
 	return c
@@ -205,33 +193,51 @@ const defaultClass = "storageclass.kubernetes.io/is-default-class"
 
 // storageClass looks for the storage class of homes; "" is the cluster's default.
 func (x *examination) storageClass(ctx context.Context, want string) kubelink.Check {
-	c := kubelink.Check{Name: "storage class", Detail: cmp.Or(want, "the cluster's default")}
-	list, err := x.client.Resource(storageClasses).List(ctx, metav1.ListOptions{})
-	if apierrors.IsForbidden(err) {
-		c.Detail += "; this user may not list the others"
+	c, list := x.class(ctx, "storage class", storageClasses, want)
+	if list == nil || want != "" && hasName(list, want) {
 		return c
 	}
+	if want == "" {
+		for _, item := range list {
+			if item.GetAnnotations()[defaultClass] == "true" {
+				c.Detail += ", " + item.GetName()
+				return c
+			}
+		}
+	}
+	c.Failed, c.Detail, c.Remedy = true, cmp.Or(want, "a default")+" does not exist; "+namesOf(list), "choose another with --storage-class, or leave out --home"
+	return c
+}
+
+// class begins the check of a class of the cluster, and lists all classes of its kind. The list is nil
+// if the check ends with that.
+func (x *examination) class(ctx context.Context, name string, kind schema.GroupVersionResource, want string) (kubelink.Check, []unstructured.Unstructured) {
+	c := kubelink.Check{Name: name, Detail: cmp.Or(want, "the cluster's default")}
+	list, err := x.client.Resource(kind).List(ctx, metav1.ListOptions{})
+	if apierrors.IsForbidden(err) {
+		c.Detail += "; this user may not list the others"
+		return c, nil
+	}
 	if err != nil {
-		return failed(c, err)
+		return failed(c, err), nil
+	}
+	return c, slices.Concat([]unstructured.Unstructured{}, list.Items)
+}
+
+func hasName(list []unstructured.Unstructured, name string) bool {
+	return slices.ContainsFunc(list, func(o unstructured.Unstructured) bool { return o.GetName() == name })
+}
+
+// namesOf returns the names of the classes that the cluster has, for a person.
+func namesOf(list []unstructured.Unstructured) string {
+	if len(list) == 0 {
+		return "the cluster has none"
 	}
 	var names []string
-	for _, item := range list.Items {
-		name := item.GetName()
-		names = append(names, name)
-		if want == "" && item.GetAnnotations()[defaultClass] == "true" {
-			c.Detail += ", " + name
-			return c
-		}
-		if want == name {
-			return c
-		}
+	for _, o := range list {
+		names = append(names, o.GetName())
 	}
-	have := "the cluster has none"
-	if len(names) > 0 {
-		have = "the cluster has " + strings.Join(names, ", ")
-	}
-	c.Failed, c.Detail, c.Remedy = true, cmp.Or(want, "a default")+" does not exist; "+have, "choose another with --storage-class, or leave out --home"
-	return c
+	return "the cluster has " + strings.Join(names, ", ")
 }
 
 // failed returns a check that failed with an error.

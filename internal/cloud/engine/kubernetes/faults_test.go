@@ -216,7 +216,7 @@ func TestServersShare(t *testing.T) {
 		s := start(t, dying, "ending").(lasting)
 		must.Do(t, s.Keep(t.Context(), recordFor(time.Hour)))
 		must.Do(t, dying.Close())
-		s.say(t.Context()) // all that it did of the end
+		s.storeEnd(t.Context()) // all that it did of the end
 		c.AwaitGone(t, childServer{Namespace: c.Namespace, ID: "ending"}.path())
 	})
 	t.Run("the elected server goes", func(t *testing.T) {

@@ -38,7 +38,7 @@ func (o *object) paused() bool {
 	return o.Spec.OperatingMode == modeSuspended || o.Annotations[annotationResuming] != ""
 }
 
-// addHome gives the pod of an object a home that outlives it. The volume ends with the object.
+// addHome adds a home to the pod of an object: a volume that outlives the pod and ends with the object.
 func (e *Engine) addHome(o *object) {
 	if e.options.HomeBytes == 0 {
 		return
@@ -96,7 +96,7 @@ func (s *sandbox) patchMode(ctx context.Context, metadata, spec map[string]any) 
 	}
 	waited := wait.PollUntilContextTimeout(ctx, modePause, modePatience, true, func(ctx context.Context) (bool, error) {
 		var patched interface{ GetResourceVersion() string }
-		patched, err = s.engine.client.Resource(sandboxes).Namespace(s.engine.options.Namespace).Patch(ctx, s.name, types.MergePatchType, patch, metav1.PatchOptions{})
+		patched, err = s.engine.objects().Patch(ctx, s.name, types.MergePatchType, patch, metav1.PatchOptions{})
 		if err == nil {
 			version = patched.GetResourceVersion()
 		}
@@ -149,28 +149,17 @@ func (s *sandbox) Freeze(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.awaitNoPod(ctx)
+	s.awaitEnd(ctx)
 	return nil
 }
 
-// awaitNoPod waits until the processes of a suspended sandbox have ended. It gives up after some time,
-// because the cluster ends them in any case.
-func (s *sandbox) awaitNoPod(ctx context.Context) {
+// awaitEnd waits until the processes of a suspended sandbox have ended. After removeTimeout it stops
+// waiting, because the cluster ends them in any case.
+func (s *sandbox) awaitEnd(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
-	for {
-		pod, changed := s.engine.watch.pod(s.name)
-		if pod == nil {
-			return
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		case <-s.life.Done():
-			return
-		}
-	}
+	defer context.AfterFunc(s.life, cancel)()
+	_ = s.engine.awaitNoPod(ctx, s.name) // only ctx ends the wait early
 }
 
 // Thaw starts the sandbox in another pod, with the files of its home. After an error it is suspended.
@@ -204,7 +193,7 @@ func (s *sandbox) thaw(ctx context.Context, old types.UID) error {
 			if _, err := s.patchMode(ctx, metadata, spec); err != nil {
 				return err
 			}
-			s.awaitNoPod(ctx)
+			s.awaitEnd(ctx)
 		}
 	}
 	now := time.Now().UTC().Format(time.RFC3339)
@@ -241,13 +230,9 @@ func (s *sandbox) unlessSuspended(why error, uid types.UID) error {
 	if pod != nil && pod.UID == uid && pod.DeletionTimestamp == nil {
 		return why // it ended by itself
 	}
-	content, err := s.engine.client.Resource(sandboxes).Namespace(s.engine.options.Namespace).Get(s.life, s.name, metav1.GetOptions{})
+	o, err := s.engine.object(s.life, s.name)
 	if apierrors.IsNotFound(err) {
 		return why
-	}
-	var o *object
-	if err == nil {
-		o, err = decode[object](content.Object)
 	}
 	s.mu.Lock()
 	turning, suspended, turned := s.turning, s.suspended, s.turned
@@ -264,7 +249,7 @@ func (s *sandbox) unlessSuspended(why error, uid types.UID) error {
 		}
 		return nil
 	case s.engine.lasts() && (o.paused() || types.UID(o.Annotations[annotationPod]) != uid) && s.isKept():
-		s.see(o)
+		s.takeRecord(o)
 		s.mu.Lock()
 		same := s.uid == uid && !s.suspended
 		s.mu.Unlock()
@@ -294,7 +279,7 @@ func (s *sandbox) rest() error {
 	_, _, turned := s.state()
 	o, changed := s.engine.watch.objects.get(s.name)
 	if o == nil {
-		if s.engine.isRemoved(s.life, s.name) {
+		if _, err := s.engine.object(s.life, s.name); apierrors.IsNotFound(err) { // the watch may be behind
 			return errRemoved
 		}
 	} else if o.DeletionTimestamp != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// withHome gives the sandboxes of an engine homes, and makes them outlive it.
+// withHome sets the options of an engine with homes. Its sandboxes outlive it.
 func withHome(o *Options) { o.Secret, o.HomeBytes, o.staleResume = secret, 16<<20, shortLease }
 
 // TestHome checks on a cluster that a pause keeps the home of a sandbox, and nothing else.

@@ -134,7 +134,7 @@ func (e *Engine) connect(ctx context.Context) (err error) {
 	if e.keys, err = newKeys(e.options.Secret, e.options.Namespace); err != nil {
 		return err
 	}
-	_, err = e.client.Resource(sandboxes).Namespace(e.options.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	_, err = e.objects().List(ctx, metav1.ListOptions{Limit: 1})
 	switch {
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("the cluster has no %s: install agent-sandbox 0.5: %w", sandboxes.GroupResource(), err)

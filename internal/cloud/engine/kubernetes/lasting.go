@@ -38,7 +38,7 @@ func (l lasting) Keep(ctx context.Context, r engine.Record) error {
 	defer s.storing.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
-	stored, err := s.engine.client.Resource(sandboxes).Namespace(s.engine.options.Namespace).Patch(ctx, s.name, types.MergePatchType, patch, metav1.PatchOptions{})
+	stored, err := s.engine.objects().Patch(ctx, s.name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		err = errors.Join(engine.ErrGone, err)
 	}
@@ -61,9 +61,9 @@ func (l lasting) Kept() (engine.Record, <-chan struct{}) {
 // Leave closes the connection to the sandbox, which goes on without the engine.
 func (l lasting) Leave() error { return l.leave() }
 
-// see takes over the record of an object that another server has changed. Only a resume changes the
-// pod.
-func (s *sandbox) see(o *object) {
+// takeRecord takes over the record of an object that another server has changed. Only a resume changes
+// the pod.
+func (s *sandbox) takeRecord(o *object) {
 	r, _, pod, err := s.engine.keys.recordOf(o)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +144,7 @@ func (e *Engine) consider(found func(engine.Found)) {
 		switch {
 		case o == nil || removed || o.DeletionTimestamp != nil || o.Annotations[annotationEnded] != "":
 		case s != nil:
-			s.see(o)
+			s.takeRecord(o)
 		default:
 			e.offer(o, found)
 		}

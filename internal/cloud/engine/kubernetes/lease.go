@@ -58,6 +58,6 @@ func (s *sandbox) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = e.client.Resource(sandboxes).Namespace(e.options.Namespace).Patch(ctx, s.name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = e.objects().Patch(ctx, s.name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
 }

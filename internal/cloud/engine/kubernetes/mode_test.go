@@ -202,3 +202,18 @@ func TestIsOver(t *testing.T) {
 		}
 	}
 }
+
+// TestObjectIsRemoved checks that a start ends with the reason if the object of the sandbox is removed,
+// and goes on if the API server does not say so.
+func TestObjectIsRemoved(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		answer func(http.ResponseWriter)
+		want   error
+	}{"it is gone": {says404, errRemoved}, "it cannot be read": {denies, nil}} {
+		s, _ := withAnswers(t, answers{http.MethodGet: {tt.answer}}, Options{})
+		if err := s.engine.refused(t.Context(), s.name); !errors.Is(err, tt.want) {
+			t.Errorf("%s: got %v, want %v", name, err, tt.want)
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
@@ -53,8 +54,8 @@ func (e *Engine) createOnce(ctx context.Context, o engine.SandboxOptions, name s
 	}
 }
 
-// awaitNoPod waits until no pod has the name of a new sandbox. There may be one that is ending, if the
-// request is repeated after a failure.
+// awaitNoPod waits until no pod has a name. A pod that is ending has the name of a new sandbox if the
+// request is repeated after a failure, and that of a sandbox which has just been suspended.
 func (e *Engine) awaitNoPod(ctx context.Context, name string) error {
 	for {
 		pod, changed := e.watch.pod(name)
@@ -98,9 +99,14 @@ func (e *Engine) awaitOther(ctx context.Context, name string) error {
 	}
 }
 
+// objects returns the client for the objects of sandboxes.
+func (e *Engine) objects() dynamic.ResourceInterface {
+	return e.client.Resource(sandboxes).Namespace(e.options.Namespace)
+}
+
 // object reads the object of a sandbox.
 func (e *Engine) object(ctx context.Context, name string) (*object, error) {
-	content, err := e.client.Resource(sandboxes).Namespace(e.options.Namespace).Get(ctx, name, metav1.GetOptions{})
+	content, err := e.objects().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}

@@ -46,19 +46,10 @@ func (e *Engine) awaitPod(ctx context.Context, name string, old types.UID) (*cor
 			if err := e.refused(ctx, name); err != nil {
 				return nil, err
 			}
-			if e.watch.objects.look(name) == nil && e.isRemoved(ctx, name) {
-				return nil, errRemoved
-			}
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
 	}
-}
-
-// isRemoved asks the API server whether an object is gone, as the watch may be behind.
-func (e *Engine) isRemoved(ctx context.Context, name string) bool {
-	_, err := e.object(ctx, name)
-	return apierrors.IsNotFound(err)
 }
 
 // running reports whether the container of the sandbox runs.
@@ -159,16 +150,15 @@ func (e *Engine) whyNotReady(ctx context.Context, name string) error {
 	return newest(e.eventsOf(ctx, name), nil)
 }
 
-// notMade returns the error of the controller that should create the pod. It returns nil if the
-// controller reports no error, or if the object cannot be read at the moment.
+// notMade returns the reason why the controller will not create the pod: its own error, or that the
+// object is gone. It returns nil if it knows no reason, or if the object cannot be read at the moment.
 func (e *Engine) notMade(ctx context.Context, name string) error {
-	content, err := e.client.Resource(sandboxes).Namespace(e.options.Namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
+	o, err := e.object(ctx, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return errRemoved
+	case err != nil:
 		return nil //nolint:nilerr // the next look may succeed, and ctx bounds all of them
-	}
-	o, err := decode[object](content.Object)
-	if err != nil {
-		return fmt.Errorf("read the object %s: %w", name, err)
 	}
 	for _, c := range o.Status.Conditions {
 		if c.Type == "Ready" && c.Reason == "ReconcilerError" {

@@ -132,7 +132,7 @@ func (e *Engine) create(ctx context.Context, o engine.SandboxOptions, name strin
 	}
 	var made *unstructured.Unstructured
 	waited := wait.PollUntilContextTimeout(ctx, quotaPause, quotaPatience, true, func(context.Context) (bool, error) {
-		made, err = e.client.Resource(sandboxes).Namespace(e.options.Namespace).Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
+		made, err = e.objects().Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
 		return !isUncounted(err), nil
 	})
 	if err = cmp.Or(err, waited); err != nil {
@@ -375,7 +375,7 @@ func (s *sandbox) shutDown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 	defer cancel()
 	if s.isKept() && s.heard.Load() == nil {
-		s.say(ctx)
+		s.storeEnd(ctx)
 	}
 	err := s.engine.remove(ctx, s.name, s.object)
 	s.engine.mu.Lock()
@@ -410,7 +410,7 @@ func (e *Engine) remove(ctx context.Context, name string, uid types.UID) error {
 	if uid != "" {
 		o.Preconditions = &metav1.Preconditions{UID: &uid}
 	}
-	err := e.client.Resource(sandboxes).Namespace(e.options.Namespace).Delete(ctx, name, o)
+	err := e.objects().Delete(ctx, name, o)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("kubernetes: remove the object %s: %w", name, err)
 	}

@@ -89,7 +89,7 @@ func (e *Engine) sweepRemains() {
 
 // sweep removes an object if nobody has changed it.
 func (e *Engine) sweep(ctx context.Context, o *object) error {
-	err := e.client.Resource(sandboxes).Namespace(e.options.Namespace).Delete(ctx, o.Name, metav1.DeleteOptions{
+	err := e.objects().Delete(ctx, o.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion},
 	})
 	switch {

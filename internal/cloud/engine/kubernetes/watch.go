@@ -25,7 +25,7 @@ func newWatch(e *Engine) *watch {
 	w := &watch{}
 	w.pods.run(e, pods, &w.running)
 	if e.lasts() {
-		w.objects.news, w.objects.seen = make(chan struct{}, 1), e.hear
+		w.objects.news, w.objects.seen = make(chan struct{}, 1), e.takeEnd
 	}
 	w.objects.run(e, sandboxes, &w.running)
 	return w
