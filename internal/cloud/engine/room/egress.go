@@ -32,8 +32,8 @@ const (
 	maxQueries    = 100              // maximum number of queries on one connection
 )
 
-// exit is the outer end of a sandbox's egress path: sockets in its network
-// namespace, made by its first stage before any of the sandbox's code ran.
+// exit is the outer end of a sandbox's egress path: sockets in the sandbox's network
+// namespace. The first stage of the sandbox makes them before any of the sandbox's code runs.
 type exit struct {
 	tcp *net.TCPListener
 	udp *net.UDPConn

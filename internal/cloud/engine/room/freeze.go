@@ -29,8 +29,8 @@ var errFreezeTimeout = fmt.Errorf("the processes had not all stopped within %v",
 // pause is the state that the freezing of a sandbox needs in addition to its standstill.
 type pause struct {
 	asked uint64 // number of requests to the process that runs gVisor; guarded by the turn of the standstill
-	// answers are those of the process that runs gVisor; guarded by the turn of the standstill,
-	// too.
+	// answers carries the answers of the process that runs gVisor. It is guarded by the turn of the
+	// standstill, too.
 	answers chan wire.Message
 
 	ordering sync.Mutex // held while a kernel is ordered

@@ -10,6 +10,7 @@ func (s *Sandbox) ofHost() (trees []string, links map[string]string) {
 	return s.room.trees, s.room.links
 }
 
-// entersLate reports whether the second stage is executed outside of the sandbox's root. The reason
-// is that it may need libraries to start, and an image does not have them.
+// entersLate reports whether the second stage is executed outside of the sandbox's root. That is
+// necessary with an image: the second stage may need libraries to start, and an image does not have
+// them.
 func (s *Sandbox) entersLate() bool { return s.options.Image != nil && s.room.linked }

@@ -112,7 +112,7 @@ func checkDir(dir string) error {
 	return nil
 }
 
-// startProcess starts the process. The caller holds mu, or has the only reference to k.
+// startProcess starts the keeper's process. The caller holds mu, or has the only reference to k.
 func (k *Keeper) startProcess(ctx context.Context) error {
 	conn, fd3, err := wire.Pair(wire.MaxMessage)
 	if err != nil {
@@ -137,8 +137,8 @@ func (k *Keeper) startProcess(ctx context.Context) error {
 	return nil
 }
 
-// watch starts another process when one dies, until Close. After too many deaths in a short time
-// it stops, and Close then cleans up by itself.
+// watch starts another keeper's process whenever the present one dies, until Close is called. If
+// too many processes die in a short time, watch stops, and Close then cleans up by itself.
 func (k *Keeper) watch(ctx context.Context) {
 	defer close(k.watched)
 	var deaths engine.Deaths
@@ -166,7 +166,7 @@ func (k *Keeper) watch(ctx context.Context) {
 
 var errKeepersDie = fmt.Errorf("%d keepers died within %v", engine.MaxDeaths, engine.DeathsWithin)
 
-// running returns the process that was started last.
+// running returns the keeper's process that was started last.
 func (k *Keeper) running() *spawn.Process {
 	k.mu.Lock()
 	defer k.mu.Unlock()

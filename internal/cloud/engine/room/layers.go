@@ -107,7 +107,7 @@ func (r *Room) merge(ctx context.Context, layers []string, dir string) error {
 }
 
 // together returns the directory that contains all of paths, and a function that returns a path
-// relative to it.
+// relative to that directory.
 func together(paths []string) (top string, below func(parts ...string) string) {
 	top = commonParent(paths)
 	return top, func(parts ...string) string {
@@ -157,8 +157,8 @@ func (r *Room) readLayers(dirs []string, forUse bool) (manifests []layer.Manifes
 	return manifests, nil
 }
 
-// mountLayers makes a mount of each layer for the sandbox whose first process is pid, as
-// mountVolumes does.
+// mountLayers makes a mount of each layer for the sandbox whose first process is pid. It makes the
+// mounts in the same way as mountVolumes.
 func (s *Sandbox) mountLayers(pid int, files *wire.Files) (layers []wire.Layer, err error) {
 	if len(s.options.Layers) == 0 {
 		return nil, nil

@@ -14,8 +14,9 @@ import (
 
 // mountHost opens the directories of the host that the sandbox mounts, and appends them to volumes.
 // If sandboxes have several ids, it adds a mount of each directory to files. If they have a single
-// id, the first process of the sandbox makes the mounts: mountHost adds the opened directories, and
-// the first process compares them with those that it finds at their paths.
+// id, the first process of the sandbox makes the mounts. In this case mountHost adds the opened
+// directories to files, and the first process compares them with the directories that it finds at
+// their paths.
 func (s *Sandbox) mountHost(volumes []wire.Volume, files *wire.Files) ([]wire.Volume, error) {
 	for _, m := range s.options.Mounts {
 		dir, err := mounts.OpenDir(m)

@@ -42,7 +42,7 @@ type private struct {
 // unshown lists the files that sandboxes must not see in the trees. It is immutable.
 type unshown struct {
 	list []byte    // paths in the format that inside.readPrivate reads
-	made time.Time // start of the oldest full search, of all surveys from which list was made
+	made time.Time // start of the oldest full search among the surveys from which list was made
 	err  error     // reason why no sandbox may start
 }
 
@@ -76,8 +76,8 @@ type surveyed struct {
 }
 
 // findPrivate begins to search for files that are closed to other users. It searches in mounts of
-// the trees, which are like the mounts in sandboxes. An error means that this machine refuses such
-// mounts.
+// the trees. These mounts are like the mounts in sandboxes. An error means that this machine
+// refuses such mounts.
 func (r *Room) findPrivate(ctx context.Context) error {
 	// A survey would take the refusal for a closed directory, and record all files as closed.
 	if err := holder.TryOpenat2(); err != nil {
@@ -131,8 +131,8 @@ func (r *Room) renewPrivate(ctx context.Context, trees surveyed) {
 	}
 }
 
-// findAgain makes a full survey, and applies the result to sandboxes that start from now on. If
-// it fails, the last result is used until it expires.
+// findAgain makes a full survey, and applies the result to sandboxes that start from now on. If the
+// survey fails, the last result is used until that result expires.
 func (r *Room) findAgain(ctx context.Context, trees surveyed) {
 	before := r.private.result.Load()
 	now := &unshown{}
@@ -187,8 +187,8 @@ func (r *Room) surveyTrees(ctx context.Context, trees surveyed, roots []*os.File
 	return result
 }
 
-// surveyTree surveys a mount of one tree, as it is in sandboxes: without the mounts that are on the
-// tree. It stores the result for the next survey.
+// surveyTree surveys a mount of one tree. As in sandboxes, this mount does not include the mounts
+// that are on the tree. surveyTree stores the result for the next survey.
 func (r *Room) surveyTree(ctx context.Context, root *os.File, path string, before *survey.Snapshot) (*survey.Snapshot, error) {
 	s, err := survey.Find(ctx, root, before)
 	if err != nil {
@@ -232,8 +232,8 @@ func (r *Room) surveyFile(path string) string {
 
 const maxSurvey = 256 << 20
 
-// readSurvey returns nil for a file that is not a survey, or to which somebody else could have
-// written.
+// readSurvey reads a stored survey. It returns nil if the file is not a survey, or if another user
+// could have written to the file.
 func readSurvey(file string) *survey.Snapshot {
 	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -255,8 +255,8 @@ func readSurvey(file string) *survey.Snapshot {
 	return &s
 }
 
-// saveSurvey replaces the file atomically, because another server may be reading
-// it.
+// saveSurvey writes s to file. It replaces an existing file atomically, because another server may
+// be reading that file.
 func saveSurvey(file string, s *survey.Snapshot) error {
 	data, err := s.MarshalBinary()
 	if err != nil {
@@ -295,8 +295,8 @@ func (s *Sandbox) listUnshown() (*os.File, error) {
 	return memoryFile(s.unshown.list)
 }
 
-// outdated reports whether files that must be hidden now are visible in s, or the files to hide are
-// no longer known.
+// outdated reports whether s may no longer be used. This is the case if files that must be hidden
+// now are visible in s, or if the list of the files to hide is no longer known.
 func (s *Sandbox) outdated() bool {
 	if s.unshown == nil {
 		return false

@@ -20,7 +20,7 @@ const (
 	// serverThreads is the number of the server's threads beyond one for each processor.
 	serverThreads = 8
 	// zygoteProcesses is the number of processes and threads of the zygote, including those that
-	// it is forking. Without namespaces there is a guard instead.
+	// it is forking. Without namespaces, a guard runs instead of a zygote.
 	zygoteProcesses = 8
 	// minProcesses is the number of processes and threads that one sandbox needs: its envd, and
 	// a kernel.
@@ -75,7 +75,7 @@ func shareProcesses(limit cgroup.ProcessLimit, own int64) (int64, error) {
 }
 
 // machineProcesses returns the maximum number of processes and threads that the machine allows for
-// all users. If the maximum for this process's user is less, it returns that.
+// all users. If the maximum for this process's user is lower, it returns the user's maximum.
 func machineProcesses() (int64, error) {
 	most := int64(math.MaxInt64)
 	for _, name := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {

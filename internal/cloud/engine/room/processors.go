@@ -39,7 +39,8 @@ func (p *processors) take(n int) []int {
 	return p.choose(n, all, coreOf)
 }
 
-// choose is like take, for the given processors; core returns the core of each.
+// choose is like take, but chooses among the processors in all. core returns the core of a
+// processor.
 func (p *processors) choose(n int, all []int, core func(cpu int) string) (chosen []int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,8 +75,8 @@ func (p *processors) release(taken []int) {
 	}
 }
 
-// coreOf names the core of a processor by the list of the processors on that core, which share its
-// execution units.
+// coreOf returns a name for the core of a processor. The name is the list of the processors on that
+// core; these share the core's execution units.
 func coreOf(cpu int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu))
 	if err != nil {

@@ -35,8 +35,8 @@ func (s *Sandbox) become(ctx context.Context, o engine.SandboxOptions, config []
 	return s.begin(ctx, o, config, wire.RoleEnvd)
 }
 
-// refit replaces the file system of the warm sandbox by one with layers or saved files. All
-// processes in it are moved to the new one.
+// refit replaces the file system of the warm sandbox by a file system with layers or saved files.
+// All processes of the sandbox are moved to the new file system.
 func (s *Sandbox) refit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.bootTimeout(), errBootTimeout)
 	defer cancel()
@@ -76,8 +76,8 @@ func (s *Sandbox) refit(ctx context.Context) error {
 	return nil
 }
 
-// showAuthority makes programs of the warm sandbox trust its authority, as in a sandbox that has it
-// from the start.
+// showAuthority makes programs of the warm sandbox trust the sandbox's authority. The result is the
+// same as in a sandbox that has the authority from its start.
 func (s *Sandbox) showAuthority(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
 	defer cancel()
@@ -91,8 +91,8 @@ func (s *Sandbox) showAuthority(ctx context.Context) error {
 }
 
 // awaitMounter waits for the end of the mounter. The mounter has all rights in the sandbox, so it
-// must end before the sandbox is used. The caller has made it end, or it ends by itself. If there
-// is no mounter, awaitMounter returns at once.
+// must end before the sandbox is used. The mounter ends by itself, or because the caller has ended
+// it. If there is no mounter, awaitMounter returns at once.
 func (s *Sandbox) awaitMounter(ctx context.Context) error {
 	if s.mounter == nil {
 		return nil

@@ -18,8 +18,8 @@ import (
 // Versions of Linux that remedies name: for each level, the oldest version with all calls that the
 // level needs.
 const (
-	kernelOfFull       = "5.12" // the first with mount_setattr, for mounts with mapped ids
-	kernelOfRestricted = "5.13" // the first with Landlock
+	kernelOfFull       = "5.12" // the first version with mount_setattr, for mounts with mapped ids
+	kernelOfRestricted = "5.13" // the first version with Landlock
 )
 
 // surroundings are settings of the machine that explain a refusal. They never cause a level to be
@@ -43,7 +43,7 @@ var namespaceSettings = []struct {
 	{"user.max_user_namespaces", "0", "15000", true},
 }
 
-// lookAround reads the surroundings. It leaves out unreadable ones.
+// lookAround reads the surroundings. It leaves out settings that cannot be read.
 func lookAround() surroundings {
 	s := surroundings{root: os.Geteuid() == 0, sysctls: make(map[string]string)}
 	read := func(path string) string {
@@ -132,7 +132,7 @@ func kernelRemedy(level engine.Isolation, s surroundings) string {
 	return remedy
 }
 
-// older reports whether a release of the kernel is before another one.
+// older reports whether the first of two releases of the kernel is before the second.
 func older(release, than string) bool {
 	var a, b [2]int
 	_, errA := fmt.Sscanf(release, "%d.%d", &a[0], &a[1])

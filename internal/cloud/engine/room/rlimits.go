@@ -70,7 +70,7 @@ func coreLimit() (uint64, error) {
 	return coreWithin(own.Max, string(pattern))
 }
 
-// coreWithin is like coreLimit, for a process whose own limit cannot be raised above most.
+// coreWithin is like coreLimit, but for a process that cannot raise its own limit above most.
 func coreWithin(most uint64, pattern string) (uint64, error) {
 	if most >= 1 {
 		return 1, nil
@@ -127,9 +127,9 @@ func openFiles(processes int) (uint64, error) {
 	return share, nil
 }
 
-// shareFiles returns the maximum number of open files for each process. All processes together then
-// have at most half of the machine's files, if that is enough for them to work. Each process has at
-// most half of the server's own limit.
+// shareFiles returns the maximum number of open files for each process. If half of the machine's
+// files is enough for all processes to work, they have at most that half together. Each process has
+// at most half of the server's own limit.
 func shareFiles(machine, own uint64, processes int) uint64 {
 	share := max(machine/2/uint64(processes), minOpenFiles)
 	// The kernel counts descriptors in transit through sockets by user, and refuses

@@ -37,14 +37,14 @@ type Options struct {
 	// room has ended. Dir, Binary and Processes are unused if Keeper is set. If Keeper is nil, the
 	// room starts a keeper that ends with the room.
 	Keeper *Keeper
-	// Dir is the instance directory. It must exist and be private to this user; the
-	// keeper removes it when the server ends. Files named survey-* beside it are
-	// kept for the next start.
+	// Dir is the instance directory. It must exist and be private to this user. The keeper removes it
+	// when the server ends. Files named survey-* in the same parent directory are kept for the next
+	// start.
 	Dir string
 	// Binary is the program to re-execute; "" means this program. It must import
 	// package reexec.
 	Binary string
-	// Isolation is the wanted isolation level; Auto takes the best one the machine
+	// Isolation is the wanted isolation level. Auto means the strongest level that the machine
 	// supports.
 	Isolation engine.Isolation
 	// Trees are host directories that each sandbox contains at the same path, under a writable overlay
@@ -65,10 +65,10 @@ type Options struct {
 	// first kernel if Zygote is set.
 	Warm      *engine.Limits
 	WarmCount int
-	// Zygote configures the process from which kernels are forked: its Python and System. The process
-	// is made in the background, and only with Full isolation. If Zygote is nil, no such process is
-	// made. ZygoteLater delays the process until the first request for a kernel. That kernel then
-	// starts cold.
+	// Zygote configures the process from which kernels are forked. Its fields Python and System are
+	// used. The process is made in the background, and only with Full isolation. If Zygote is nil, no
+	// such process is made. ZygoteLater delays the process until the first request for a kernel. That
+	// first kernel then starts cold.
 	Zygote      *guest.Config
 	ZygoteLater bool
 	// Runsc is gVisor's program. If it is set, programs in sandboxes run in gVisor. It needs Full
@@ -103,11 +103,11 @@ type Room struct {
 	runner     runner   // runs the programs of sandboxes; chosen with the level
 	groups     *cgroup.Groups
 	keeper     *Keeper
-	ownKeeper  *Keeper        // the keeper that ends with the room; nil: the options name another keeper
+	ownKeeper  *Keeper        // the keeper that ends with the room; nil if [Options].Keeper is used instead
 	room       *spawn.Process // the room's process, or the guard if sandboxes run in place
 	control    *wire.Conn
 	stop       func() (syscall.WaitStatus, error) // ends the room, and returns its status, and an error if processes may be left
-	done       chan struct{}                      // closed when the room has ended and its sandboxes have been notified
+	done       chan struct{}                      // closed when the room has ended and all its sandboxes have been notified
 	ended      atomic.Pointer[error]              // the reason why the room ended by itself
 	stderr     sync.WaitGroup
 	said       strings.Builder // the beginning of the output to stderr; complete when stderr is done
@@ -167,8 +167,8 @@ type runner interface {
 // maxSaid bounds the number of bytes of the room's stderr that are kept.
 const maxSaid = 4 << 10
 
-// logStderr logs the stderr of the room and the envds, to which a Go program prints a panic. It
-// keeps the first lines, because they contain the reason.
+// logStderr logs the stderr of the room and the envds. A Go program prints a panic to stderr.
+// logStderr keeps the first lines, because they contain the reason for the panic.
 func (r *Room) logStderr(from *os.File) {
 	defer from.Close()
 	lines := bufio.NewReaderSize(from, 4<<10)
@@ -235,7 +235,7 @@ func (r *Room) causeOfEnd(status syscall.WaitStatus, err error) error {
 	return fmt.Errorf("%w: its process exited with status %d", ErrRoomEnded, status.ExitStatus())
 }
 
-// Err returns the reason for the room's end, and nil before it.
+// Err returns nil while the room runs. Afterwards it returns the reason for the room's end.
 func (r *Room) Err() error {
 	if why := r.ended.Load(); why != nil {
 		return *why
@@ -339,8 +339,9 @@ func (r *Room) end() error {
 }
 
 // stopRoom ends the room's process. With namespaces, the kernel then ends everything in them.
-// Without namespaces, the room ends the processes when its socket closes. After the room the guard
-// does so, and reports any process that is left. status is the exit status of the room's process.
+// Without namespaces, the room ends the processes when its socket closes. After the end of the
+// room, the guard ends the remaining processes, and reports any process that is still left. status
+// is the exit status of the room's process.
 func stopRoom(room *spawn.Process, conn, guard *wire.Conn) (status syscall.WaitStatus, err error) {
 	conn.Close()
 	if guard == nil {

@@ -51,7 +51,7 @@ type Sandbox struct {
 	files   *os.File // the file system that the sandbox writes to; nil without namespaces
 	notes   []string
 	hidden  []string // trees that are not visible in the sandbox
-	unshown *unshown // files to hide in the trees of the sandbox; nil: none
+	unshown *unshown // files to hide in the trees of the sandbox; nil if there are none
 	lost    []string // trees that are only in the layers and saved files of the sandbox
 
 	spawned chan spawned       // the room's answer to the request to start the sandbox
@@ -72,7 +72,7 @@ type Sandbox struct {
 	access     *link.Access   // connects the sandbox to the network
 	refusing   atomic.Bool    // true once refused connections have been logged
 	kernels    allowance      // limits the number of kernels that may be forked for the sandbox
-	forked     *os.File       // socket of a kernel that waits for its first use; nil without one; guarded by mu
+	forked     *os.File       // socket of a kernel that waits for its first use; nil without such a kernel; guarded by mu
 	ranCode    bool           // the sandbox has requested a kernel
 	ttys       terminals      // the terminals opened for the sandbox
 	flows      sync.WaitGroup
@@ -174,10 +174,10 @@ func (r *Room) killProcess(s *Sandbox) {
 	_ = r.control.Send(wire.Message{Kind: wire.KindKill, ID: s.number}) // if the room is gone, so is the process
 }
 
-// killForks kills the processes in the sandbox's control groups, including the processes that fork
-// kernels, which are outside the sandbox's namespace. If the sandbox is frozen, such a process may
-// be stopped before it has waited for its child in the namespace. The namespace cannot end before
-// that wait.
+// killForks kills the processes in the sandbox's control groups. These include the processes that
+// fork kernels, although those processes are outside the sandbox's pid namespace. If the sandbox is
+// frozen, a process that forks a kernel may be stopped before it has waited for its child in the
+// namespace. The namespace cannot end before that wait.
 func (s *Sandbox) killForks() {
 	pids, _, err := s.group.Processes()
 	if err != nil {
@@ -203,9 +203,10 @@ func (s *Sandbox) Err() error {
 	return nil
 }
 
-// OOMKills returns the number of processes of the sandbox that were killed because it reached its
-// memory limit. If no control group limits the sandbox, the number includes killed processes of the
-// server and of all sandboxes. If nothing counts them, the number is always 0.
+// OOMKills returns the number of processes of the sandbox that were killed because the sandbox
+// reached its memory limit. If no control group limits the sandbox, the number includes killed
+// processes of the server and of all sandboxes. If killed processes are not counted at all, the
+// number is always 0.
 func (s *Sandbox) OOMKills() int {
 	if s.group == nil {
 		return 0

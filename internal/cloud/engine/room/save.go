@@ -153,8 +153,8 @@ func (s *Sandbox) runSaver(ctx context.Context, to *os.File) error {
 	return err
 }
 
-// savedLayout returns the layout of the sandbox's saved files. Both its written and its restored
-// files have this layout.
+// savedLayout returns the layout of the sandbox's saved files. The files that the sandbox saves and
+// the files that were restored into it have this layout.
 func (s *Sandbox) savedLayout() string {
 	if len(s.options.Layers) > 0 {
 		return s.room.layoutAbove()

@@ -18,7 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// SaveMemory writes the memory of a sandbox that runs in gVisor to dir.
+// SaveMemory writes the memory of the sandbox to dir. The sandbox must run in gVisor.
 func (s *Sandbox) SaveMemory(ctx context.Context, dir string) error {
 	if err := s.room.runner.saveMemory(ctx, s, dir); err != nil {
 		return fmt.Errorf("room: save the memory of sandbox %s to %s: %w", s.options.ID, dir, err)
@@ -127,7 +127,8 @@ func (s *Sandbox) openMemory(dir string) (*os.File, error) {
 }
 
 // closeMemory changes the owner of the files in a directory to this user, and syncs the files. It
-// makes them readable by everybody, because a sandbox that begins with them must read them.
+// makes the files readable by everybody, because a sandbox that begins with this memory must read
+// them.
 func closeMemory(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

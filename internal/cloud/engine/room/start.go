@@ -25,9 +25,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
-// Start makes the room, after testing once that the machine supports the isolation. ctx bounds only
-// the start. An error that Is [engine.ErrNoIsolation] lists the levels tried. If Start fails, no
-// process is left, but o.Dir may still exist.
+// Start makes the room. It first tests once that the machine supports the isolation. ctx bounds
+// only the start. An error that Is [engine.ErrNoIsolation] lists the isolation levels that were
+// tried. If Start fails, no process is left, but o.Dir may still exist.
 func Start(ctx context.Context, o Options) (*Room, error) {
 	if len(os.Args) > 0 && os.Args[0] == hello.Argv0 {
 		return nil, errors.New("room: start: this process is an envd itself: its binary does not import the hook that makes it one")
@@ -66,8 +66,8 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	return r, nil
 }
 
-// startBest starts the room at the best available isolation level. If there is no keeper, it starts
-// one first.
+// startBest starts the room at the best available isolation level. If there is no keeper, it first
+// starts a keeper.
 func (r *Room) startBest(ctx context.Context) (err error) {
 	o := r.options
 	if err := r.haveKeeper(ctx); err != nil {
@@ -85,8 +85,8 @@ func (r *Room) startBest(ctx context.Context) (err error) {
 	return r.startLevels(ctx)
 }
 
-// haveKeeper starts a keeper if the options have none. It takes over the directory, groups and
-// binary of the keeper.
+// haveKeeper starts a keeper if [Options].Keeper is nil. The room uses the directory, groups and
+// binary of its keeper.
 func (r *Room) haveKeeper(ctx context.Context) (err error) {
 	o := &r.options
 	k := o.Keeper

@@ -16,8 +16,8 @@ import (
 )
 
 // terminals are the terminals that the server opened for a restricted sandbox. Such a sandbox has
-// no access to /dev/pts, because the user's own terminals are there. Only one goroutine may use a
-// terminals.
+// no access to /dev/pts, because the user's own terminals are there. A value of type terminals may
+// be used by one goroutine only.
 type terminals []terminalName
 
 // terminalName distinguishes a terminal from a later one with the same name.

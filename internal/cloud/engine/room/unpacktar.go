@@ -23,8 +23,8 @@ import (
 // in below and dir are on one mount. UnpackTar cannot return while a Read of tar is blocked. The
 // caller must end such a Read.
 //
-// If sandboxes have a single id, there are no other owners: all files belong to root, and user is
-// the same account as root.
+// If sandboxes have a single id, all files of the layer belong to root. There are no other owners,
+// because the account user then is the same account as root.
 func (r *Room) UnpackTar(ctx context.Context, below []string, tar io.Reader, dir string) error {
 	if err := r.unpackTar(ctx, below, tar, dir); err != nil {
 		return fmt.Errorf("room: unpack a layer of an image to %s: %w", dir, err)
@@ -73,7 +73,7 @@ func layerPipe() (read, write *os.File, err error) {
 	return read, write, err
 }
 
-// feed is like runLayers with a pipe that carries the tar, which it reads from a reader.
+// feed is like runLayers, but also copies the tar from a reader to the process through a pipe.
 func (r *Room) feed(ctx context.Context, dir string, spec wire.LayersSpec, from io.Reader) error {
 	read, write, err := layerPipe()
 	if err != nil {

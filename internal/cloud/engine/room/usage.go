@@ -16,9 +16,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 )
 
-// Usage returns the sandbox's usage. Where control groups count the usage, their numbers are used.
-// Elsewhere the usage is the sum over the processes, without their files in memory. Without
-// namespaces, the usage of the disk is that of the host's disk.
+// Usage returns the sandbox's usage. If control groups count the usage, Usage returns their
+// numbers. Otherwise it returns the sum over the processes, without files that they keep in memory.
+// Without namespaces, the usage of the disk is the usage of the host's disk.
 func (s *Sandbox) Usage() (engine.Usage, bool) { return s.usage(s.group) }
 
 // usage is like Usage, with the numbers of a group. If group is nil, no group counts the usage.
@@ -68,7 +68,8 @@ func (s *Sandbox) disk() (disk unix.Statfs_t, ok bool) {
 	return disk, failed == nil && err == nil
 }
 
-// countedMemory returns the memory that a group counts. It returns false if the group counts none.
+// countedMemory returns the memory that a group counts. If the group does not count memory, it
+// returns false.
 func countedMemory(group *cgroup.Group) (cgroup.Memory, bool) {
 	f, err := group.OpenMemoryUse()
 	if f == nil || err != nil {
@@ -87,7 +88,8 @@ func (s *Sandbox) processes() ([]int, error) {
 	return members{Sandbox: s, envd: envd}.List()
 }
 
-// privateMemory returns the memory of a process without shared pages; 0 if it has ended.
+// privateMemory returns the memory of a process without shared pages. If the process has ended, it
+// returns 0.
 func privateMemory(pid int) uint64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
@@ -100,8 +102,8 @@ func privateMemory(pid int) uint64 {
 	return (resident - shared) * uint64(os.Getpagesize())
 }
 
-// processorTime returns the processor time of a process and of the children that it has waited for;
-// 0 if it has ended.
+// processorTime returns the processor time of a process and of the children that the process has
+// waited for. If the process has ended, it returns 0.
 func processorTime(pid int) time.Duration {
 	const tick = 10 * time.Millisecond // one tick of USER_HZ, which is 100 on every Linux
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

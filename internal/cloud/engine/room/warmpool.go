@@ -19,12 +19,12 @@ type warmPool struct {
 	limits  engine.Limits
 	ready   chan *Sandbox // contains the warm sandboxes; closed when no more will be made
 	used    chan struct{} // receives once for each wanted sandbox
-	first   chan struct{} // closed when the first warm sandbox is ready, or will never be
+	first   chan struct{} // closed when the first warm sandbox is ready, or when none will be made
 	waiting atomic.Bool   // a caller waits for the sandbox that is being made
 	// codeRuns reports whether the last sandbox that requested a kernel or ended has run code.
 	codeRuns atomic.Bool
 	making   atomic.Pointer[cgroup.Group] // control group of the warm sandbox whose start began last
-	cancel   context.CancelFunc           // stops making warm sandboxes; nil if there are none
+	cancel   context.CancelFunc           // stops making warm sandboxes; nil if no warm sandboxes are made
 	keeping  sync.WaitGroup
 }
 
@@ -82,10 +82,10 @@ func (r *Room) keepWarm(ctx context.Context, limits engine.Limits, count int) {
 }
 
 // takeWarm returns a warm sandbox if the warm sandboxes have these limits. Otherwise it returns
-// nil. If all warm sandboxes are taken, one caller waits for the next warm sandbox, which is
-// already being made and so is ready sooner than one begun now. The caller must call started when
-// its sandbox has started. Only then is another warm sandbox made, because making it earlier would
-// slow down the caller's sandbox.
+// nil. If all warm sandboxes are taken, one caller waits for the next warm sandbox. That sandbox is
+// already being made, so it is ready sooner than a sandbox begun now. The caller must call started
+// when its sandbox has started. Only then is another warm sandbox made, because making it earlier
+// would slow down the caller's sandbox.
 func (r *Room) takeWarm(ctx context.Context, limits engine.Limits) (s *Sandbox, started func()) {
 	if limits != r.warm.limits {
 		return nil, nil
@@ -109,8 +109,8 @@ func (r *Room) takeWarm(ctx context.Context, limits engine.Limits) (s *Sandbox, 
 }
 
 // stepBack makes the warm sandbox that is being made leave the processors to the sandboxes that are
-// in use, as long as nobody waits for the warm one. Most likely the newest of the sandboxes in use
-// is in the middle of its start.
+// in use, as long as nobody waits for the warm sandbox. The reason is that the newest sandbox in
+// use is most likely in the middle of its start.
 func (s *warmPool) stepBack(making *cgroup.Group) error {
 	if err := making.Yield(true); err != nil {
 		return err
@@ -122,8 +122,8 @@ func (s *warmPool) stepBack(making *cgroup.Group) error {
 	return nil
 }
 
-// awaitFirst waits until the first warm sandbox is ready; without warm sandboxes it returns at
-// once.
+// awaitFirst waits until the first warm sandbox is ready. If no warm sandboxes are made, it returns
+// at once.
 func (s *warmPool) awaitFirst(ctx context.Context) {
 	if s.first == nil {
 		return
@@ -134,8 +134,8 @@ func (s *warmPool) awaitFirst(ctx context.Context) {
 	}
 }
 
-// end stops making warm sandboxes. The room closes the warm sandbox that was made last, as it
-// closes all sandboxes.
+// end stops making warm sandboxes. It does not close the warm sandbox that was made last: the room
+// closes it together with all other sandboxes.
 func (s *warmPool) end() {
 	if s.cancel != nil {
 		s.cancel()

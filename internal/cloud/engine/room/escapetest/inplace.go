@@ -48,9 +48,9 @@ func newVictim(t testing.TB) (path string) {
 	return path
 }
 
-// setIDCalls are the calls that set the mode of a file. In them, b"f" is the name of a file and f
-// is its descriptor, made does not exist yet, and m is the mode. The numbers are the numbers of the
-// system calls on amd64 and arm64.
+// setIDCalls are the calls that set the mode of a file. In them, b"f" is the name of a file, and f
+// is its descriptor. b"made" is the name of a file that does not exist yet. m is the mode. The
+// numbers are the numbers of the system calls on amd64 and arm64.
 var setIDCalls = []struct{ name, call string }{
 	{"chmod", `call(90, -1, b"f", m)`},
 	{"fchmod", `call(91, 52, f, m)`},

@@ -55,8 +55,10 @@ func init() {
 	}
 }
 
-// stageOf returns None unless the name is ours and the descriptor of the control
-// socket is a SOCK_SEQPACKET Unix socket, or this is the first process of a container.
+// stageOf returns the stage of a process with these arguments. If args[0] is [Argv0], the
+// descriptor of the control socket must be a SOCK_SEQPACKET Unix socket. If args[0] is the name of
+// the program in a container, the process must be the first process of the container, except for
+// Removing. In all other cases stageOf returns None.
 func stageOf(args []string) Stage {
 	switch {
 	case len(args) == 2 && isProgram(args[0]) && args[1] == guest.ProgramArgument && os.Getpid() == 1:
@@ -75,7 +77,7 @@ func stageOf(args []string) Stage {
 	return First
 }
 
-// isProgram reports whether a name is that of the program in a container.
+// isProgram reports whether name is the name of this program in a container.
 func isProgram(name string) bool { return name == guest.Program || name == guest.MountedProgram }
 
 func isControl(fd int) bool {

@@ -14,7 +14,8 @@ import (
 )
 
 // caller is the thread that made a call. The holder first opens the files in the arguments of the
-// call. Then it checks that the thread still waits, and only then does it use the files.
+// call. Then the holder checks that the thread still waits. Only after this check does the holder
+// use the files.
 type caller struct {
 	*holder
 	thread    int

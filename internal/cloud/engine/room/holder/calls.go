@@ -104,8 +104,8 @@ func nanoseconds(n [4]int64) []unix.Timespec {
 }
 
 // watch reads a call of inotify_add_watch. The holder duplicates the caller's descriptor of the
-// inotify instance, and adds the watch to the instance. It refuses the call if it cannot duplicate
-// the descriptor but only open it by a path.
+// inotify instance, and adds the watch to the instance. If the holder can only open the descriptor
+// by a path and not duplicate it, it refuses the call.
 func (c *caller) watch() error {
 	instance, err := c.take(c.fd(0))
 	if err == nil && c.byPath {

@@ -53,7 +53,7 @@ func (h *holder) chown(fd int, uid, gid uint32) error {
 	return err
 }
 
-// utimes changes the times of a file, to the current time if times is nil.
+// utimes changes the times of a file. If times is nil, it sets them to the current time.
 func (h *holder) utimes(fd int, times []unix.Timespec) error {
 	_, err := answer(unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), uintptr(unsafe.Pointer(&empty[0])),
 		uintptr(unsafe.Pointer(unsafe.SliceData(times))), unix.AT_EMPTY_PATH, 0, uintptr(h.key)))
@@ -69,7 +69,7 @@ func (h *holder) watch(instance, fd int, mask uint32) (int, error) {
 	return answer(unix.Syscall6(unix.SYS_INOTIFY_ADD_WATCH, uintptr(instance), uintptr(unsafe.Pointer(path)), uintptr(mask), 0, 0, uintptr(h.key)))
 }
 
-// answer returns the result of a call.
+// answer converts the results of a system call to a value and an error.
 func answer(value, _ uintptr, errno unix.Errno) (int, error) {
 	if errno != 0 {
 		return -1, errno

@@ -10,8 +10,8 @@ import (
 )
 
 // canReadMemory reports whether this process may copy memory of other processes with
-// process_vm_readv. The seccomp profile of Docker
-// 20.10 allows that only with SYS_PTRACE.
+// process_vm_readv. The seccomp profile of Docker 20.10 allows process_vm_readv only with
+// SYS_PTRACE.
 func canReadMemory() bool {
 	c := &caller{thread: os.Getpid()}
 	here := []byte{1}
@@ -19,7 +19,7 @@ func canReadMemory() bool {
 }
 
 // canDuplicate reports whether this process may duplicate descriptors of other processes. Docker's
-// seccomp profile allows that only with SYS_PTRACE.
+// seccomp profile allows this duplication only with SYS_PTRACE.
 func canDuplicate() bool {
 	process, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {

@@ -64,8 +64,8 @@ func busybox(t testing.TB) string {
 	return path
 }
 
-// Busybox makes the files of an image that contains only busybox. busybox is in /bin under the given
-// names. Without names, it is there under all the names that it has.
+// Busybox makes the files of an image that contains only busybox. busybox is in /bin under the
+// given names. Without names, it is in /bin under every name that "busybox --list" prints.
 func Busybox(t testing.TB, root string, names ...string) error {
 	t.Helper()
 	program := busybox(t)

@@ -24,8 +24,8 @@ var aptDirectories = []string{
 	"/var/lib/apt/lists/partial", "/var/log/apt",
 }
 
-// aptFiles are the host's sources, keys and preferences. Its apt.conf and auth.conf
-// are not copied: they may contain passwords and hooks.
+// aptFiles are the host's sources, keys and preferences. The host's apt.conf and auth.conf
+// are not copied, because they may contain passwords and hooks.
 var aptFiles = []string{
 	"/etc/apt/keyrings/*", "/etc/apt/preferences", "/etc/apt/preferences.d/*", "/etc/apt/sources.list", "/etc/apt/sources.list.d/*.list",
 	"/etc/apt/sources.list.d/*.sources", "/etc/apt/trusted.gpg", "/etc/apt/trusted.gpg.d/*",

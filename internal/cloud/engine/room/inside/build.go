@@ -34,8 +34,8 @@ func (b *built) passed(sockets []*os.File) *wire.Files {
 	return &files
 }
 
-// build makes the file system of a sandbox. It also moves this process into it, unless a later step
-// does that. Everything writable is on one tmpfs, whose size is the disk limit:
+// build makes the file system of a sandbox. It also moves this process into that file system,
+// unless a later step does so. Everything writable is on one tmpfs, whose size is the disk limit:
 //
 //	root/     becomes /
 //	lower/N   the Nth tree as it is on the host, read-only
@@ -110,13 +110,14 @@ func finish(authority []byte, trees []string) error {
 type parts struct {
 	trees, layers, volumes []*os.File
 
-	nodes   []*os.File // the device nodes; nil: those of the replaced file system
+	nodes   []*os.File // the device nodes; if nil, the nodes of the replaced file system are used
 	made    *os.File   // a mount with the sandbox's own devices
 	private []string
 	saved   *os.File
 }
 
-// openParts takes the parts that were passed, and opens the others. No file is left.
+// openParts takes the parts that were passed, and opens the others. It is an error if passed then
+// still contains a file.
 func openParts(spec *wire.InitSpec, passed *wire.Files) (_ *parts, err error) {
 	p := &parts{}
 	defer func() {
@@ -151,7 +152,8 @@ func openParts(spec *wire.InitSpec, passed *wire.Files) (_ *parts, err error) {
 	return p, passed.End()
 }
 
-// close closes the layers, volumes and nodes. Without it, they would be closed late or never.
+// close closes the layers, volumes and nodes. Without this call, they would be closed late or
+// never.
 func (p *parts) close() {
 	for _, files := range [][]*os.File{p.layers, p.volumes, p.nodes} {
 		wire.CloseAll(files)

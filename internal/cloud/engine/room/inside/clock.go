@@ -11,7 +11,7 @@ import (
 
 // startClock begins the uptime of the sandbox now, so that programs can see when the sandbox was
 // booted anew. The new uptime applies to the next program that this process executes, and to all
-// processes after that. Only CLOCK_BOOTTIME changes, which /proc/uptime shows.
+// processes after that. Only CLOCK_BOOTTIME changes, and with it /proc/uptime.
 //
 // A sandbox without its own uptime shows the machine's uptime. This weakens no protection.
 // Therefore, if the kernel refuses a time namespace, startClock changes nothing and returns no
@@ -29,8 +29,8 @@ func startClock() {
 
 // execEntersTime reports whether a process enters its new time namespace when it executes a
 // program. This is the case since Linux 6.3. In earlier versions, only children enter the
-// namespace. Envd would then stay outside of it, and so would the kernels that are forked into the
-// namespaces of envd.
+// namespace. Envd would then stay outside of the time namespace, and so would the kernels that are
+// forked into the namespaces of envd.
 func execEntersTime() bool {
 	var system unix.Utsname
 	if unix.Uname(&system) != nil {

@@ -30,8 +30,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/tunnel"
 )
 
-// runContained is the envd of a container. It is the first process of the container, and is connected
-// to the server by its standard input and output. It ends when these end. The container's engine has
+// runContained is the envd of a container. It is the first process of the container. Its standard
+// input and output connect it to the server. It ends when they end. The container's engine has
 // already done the work of a room's first stage. So the only difference from a room is in the
 // connections: this process is envd, and also acts as the server of a room for envd.
 func runContained(ctx context.Context, serve func(context.Context, *Guest) error) error {
@@ -119,8 +119,8 @@ func removeAll(paths []string) error {
 	return nil
 }
 
-// removeNamed removes the files named in r, each name ended by a zero byte. It runs as root if
-// the first process of the container does not.
+// removeNamed removes the files named in r. Each name in r ends with a zero byte. If the first
+// process of the container does not run as root, removeNamed runs in a separate process that does.
 func removeNamed(r io.Reader) error {
 	names, err := io.ReadAll(r)
 	if err != nil {
@@ -149,18 +149,18 @@ func bridgeEnds() (bridge, envd *wire.Conn, err error) {
 // bridge acts as the server of a room for envd. It relays the messages between envd and the real
 // server.
 type bridge struct {
-	// join waits for the next server. lost reports whether another server may follow after the
-	// tunnel of a server has ended.
+	// join waits for the next server. When the tunnel of a server has ended, lost reports whether
+	// another server may follow.
 	join   func() (*tunnel.Guest, error)
 	lost   func(*tunnel.Guest) bool
 	ready  chan struct{}                // closed when envd is ready
-	many   bool                         // servers are connected at the same time; otherwise one after the other
-	server atomic.Pointer[tunnel.Guest] // the newest one that is connected
+	many   bool                         // several servers can be connected at the same time; otherwise only one at a time
+	server atomic.Pointer[tunnel.Guest] // the newest connected server
 	envd   *wire.Conn
 	killed atomic.Int64 // the number of killed processes in the server's last answer
 
 	mu      sync.Mutex
-	servers []attended // those that are connected, the newest last; used if many is set
+	servers []attended // the connected servers, the newest last; used if many is set
 }
 
 // attended is one of several servers that are connected. Each has a log of its own, so that a server
@@ -206,7 +206,7 @@ func (b *bridge) arrivals(ctx context.Context, g *Guest) error {
 	}
 }
 
-// arrivalsFrom hands the connections of one server to envd until that is gone.
+// arrivalsFrom hands the connections of one server to envd until the server is gone.
 func (b *bridge) arrivalsFrom(ctx context.Context, g *Guest, server *tunnel.Guest) error {
 	for {
 		conn, err := server.Accept()
@@ -217,8 +217,8 @@ func (b *bridge) arrivalsFrom(ctx context.Context, g *Guest, server *tunnel.Gues
 	}
 }
 
-// attend serves one of several servers until it is gone. Messages of envd then go to the newest of the
-// others.
+// attend serves one of several servers until that server is gone. Afterwards, messages of envd go
+// to the newest of the other servers.
 func (b *bridge) attend(ctx context.Context, g *Guest, server *tunnel.Guest) {
 	_ = b.arrivalsFrom(ctx, g, server)
 	select { // from then on, the server is among those that are connected
@@ -301,8 +301,8 @@ func (b *bridge) tell(server *tunnel.Guest, err error) error {
 	return err
 }
 
-// arrive passes one connection to envd. The first byte that it sends back over the connection is the
-// answer of envd.
+// arrive passes one connection to envd. The first byte that arrive sends back over the connection
+// is the answer of envd.
 func (b *bridge) arrive(ctx context.Context, g *Guest, conn *tunnel.Arrival) {
 	port, err := conn.Port()
 	if err != nil {
@@ -381,7 +381,7 @@ func (b *bridge) leave(ctx context.Context, m wire.Message) {
 // and the user of the image may have permission to write to only a few directories.
 type containedPlace struct {
 	uid, gid   uint32
-	name       string // the name of the user in /etc/passwd; "" if it has none
+	name       string // the name of the user in /etc/passwd; "" if the user has no name
 	root, home string // the homes of root and of the user
 	run        string // the directory of envd's own files
 	shell      string
@@ -419,8 +419,8 @@ func (p *containedPlace) mayBeOthers() (bool, error) {
 	return p.uid == 0 && have&needed == needed, err
 }
 
-// users returns the users of the container. It includes the requested user if envd does not run as
-// root: then the whole container runs as that user.
+// users returns the users of the container. If envd does not run as root, the whole container runs
+// as the requested user, and users includes that user.
 func (p *containedPlace) users() []guest.User {
 	users := []guest.User{
 		{Name: "root", UID: p.uid, GID: p.gid, Home: p.root, Shell: p.shell},

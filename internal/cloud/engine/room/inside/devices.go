@@ -30,8 +30,9 @@ func openNodes(dir string) (nodes []*os.File, err error) {
 	return nodes, nil
 }
 
-// openMade opens the nodes that the server made. Their file system is left behind with the
-// staging directory, which is this process's working directory.
+// openMade opens the nodes that the server made. It attaches their file system below the staging
+// directory, which is this process's working directory. The file system is left behind together
+// with that directory.
 func openMade(made *os.File) ([]*os.File, error) {
 	defer made.Close()
 	const dir = "devices"

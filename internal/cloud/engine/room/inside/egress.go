@@ -35,7 +35,7 @@ var (
 )
 
 const (
-	listenerPort = 1 // the port of the TCP listener: one that no service uses
+	listenerPort = 1 // the port of the TCP listener; no service uses this port
 	listenerMark = 1 // the mark of packets for a listener
 )
 
@@ -108,8 +108,8 @@ func routeInside() error {
 	return nil
 }
 
-// divert passes outgoing packets to the listeners, if they are of a kind that the listeners serve. It
-// refuses all other packets. Otherwise the sandbox itself would answer for every address.
+// divert passes outgoing packets of the kinds that the listeners serve to the listeners. It refuses
+// all other packets. If it did not, the sandbox itself would answer them for every address.
 func divert() error {
 	c, err := nftables.New()
 	if err != nil {
@@ -241,8 +241,8 @@ func tryEgressPath(sockets []*os.File) error {
 	return nil
 }
 
-// makeEgressPath makes or tries the egress path according to w. If w is a trial and there can be no
-// path, problem is the reason.
+// makeEgressPath makes or tries the egress path according to w. If w is a trial and the path cannot
+// be made, problem is the reason.
 func makeEgressPath(w wire.EgressPath, ranged bool) (sockets []*os.File, problem string, err error) {
 	if w == wire.EgressNone {
 		return nil, "", nil

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endureSignals protects envd from all signals that the sandbox's own root can send. It handles the
-// signals and does not ignore them, because children would inherit ignored signals.
+// endureSignals protects envd from all signals that the sandbox's own root can send. It installs a
+// handler for the signals. It does not ignore them, because children would inherit ignored signals.
 func endureSignals() error {
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS,
 		unix.SIGFPE, unix.SIGSEGV, unix.SIGTERM, unix.SIGSTKFLT, unix.SIGXCPU, unix.SIGXFSZ, unix.SIGSYS)
@@ -65,8 +65,8 @@ var nothingPC uintptr
 // sigaction is the kernel's struct sigaction on 64-bit machines.
 type sigaction struct{ handler, flags, restorer, mask uintptr }
 
-// exchange sets the action for a signal and stores the earlier one; both may be
-// nil.
+// exchange sets the action for a signal to next, and stores the earlier action in present. Each
+// of the two pointers may be nil.
 func exchange(number unix.Signal, next, present *sigaction) error {
 	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(number), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(present)),
 		unsafe.Sizeof(sigaction{}.mask), 0, 0)

@@ -13,10 +13,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// runGuard starts the room with its control socket, on machines where no namespace ends the
-// room's processes together with the room. It waits for the room to end, ends the remaining
-// processes, and reports the room's exit status and whether any process remains. The server sends the
-// guard no messages, so that the guard always ends after the room.
+// runGuard starts the room with the room's control socket. It is for machines where no namespace
+// ends the room's processes together with the room. runGuard waits for the room to end, and ends
+// the remaining processes. Then it reports the room's exit status, and whether any process remains.
+// The server sends the guard no messages, so that the guard always ends after the room.
 func runGuard(c *wire.Conn, files *wire.Files) error {
 	control, err := files.Take(wire.FileRoom)
 	if err != nil {

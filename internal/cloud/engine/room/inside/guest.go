@@ -29,8 +29,8 @@ import (
 type Guest struct {
 	// Config is SandboxOptions.Config.
 	Config json.RawMessage
-	// Users are root and user, in this order. If the server has only one id for sandboxes, both
-	// have that id.
+	// Users are the accounts root and user, in this order. If the server has only one id for
+	// sandboxes, both accounts have that id.
 	Users []guest.User
 	// AnyUser means that processes may have every other id, too, as in a container that runs as
 	// root.
@@ -49,18 +49,18 @@ type Guest struct {
 	Log *Log
 
 	control *wire.Conn
-	// oomKills and memoryUse are files of the control group. They have the numbers that OOMKills and
-	// MemoryUse return. They are nil if there is no group.
+	// oomKills and memoryUse are files of the control group. They contain the numbers that OOMKills
+	// and MemoryUse return. They are nil if there is no control group.
 	oomKills, memoryUse *os.File
-	// kills requests the value of oomKills from the server, if the control group is not visible
-	// inside. If it is nil, the server does not count killed processes.
+	// kills is used if the control group is not visible inside. It requests the number of killed
+	// processes from the server. If kills is nil, the server does not count killed processes.
 	kills      func() int
 	inside     bool // the loopback is the sandbox's own
 	restricted bool // the sandbox runs in place, without access to /dev/pts
 	slots      slots
 	// dial connects to a port on which envd itself does not listen.
 	dial   func(ctx context.Context, port uint16) (net.Conn, error)
-	memory *checkpointer // saves the sandbox's memory; nil: memory cannot be saved
+	memory *checkpointer // saves the sandbox's memory; nil if memory cannot be saved
 
 	mu        sync.Mutex
 	become    func(config json.RawMessage) error
@@ -168,7 +168,7 @@ func users(spec wire.EnvdSpec) []guest.User {
 }
 
 // OOMKills returns the number of processes that have been killed so far because the sandbox reached
-// its memory limit. It returns 0 if no control group counts them.
+// its memory limit. It returns 0 if no control group counts killed processes.
 func (g *Guest) OOMKills() int {
 	switch {
 	case g.kills != nil:
@@ -205,7 +205,7 @@ func (g *Guest) becomes(config json.RawMessage) error {
 	return become(config)
 }
 
-// Ready tells the server that the sandbox can be used: it listens on its ports.
+// Ready reports to the server that envd listens on its ports, and that the sandbox can be used.
 func (g *Guest) Ready() error {
 	if err := g.control.Send(wire.Message{Kind: wire.KindReady}); err != nil {
 		return fmt.Errorf("room: tell the server: %w", err)
@@ -246,7 +246,8 @@ func (g *Guest) receive(ctx context.Context) error {
 	}
 }
 
-// holdProcesses stops, saves or resumes the processes, and tells the server when that is done.
+// holdProcesses stops, saves or resumes the processes, according to kind. It reports to the server
+// when that is done.
 func (g *Guest) holdProcesses(ctx context.Context, kind wire.Kind, files *wire.Files) (giveUp func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -272,7 +273,7 @@ func (g *Guest) holdProcesses(ctx context.Context, kind wire.Kind, files *wire.F
 	return cancel
 }
 
-// open connects a stream of the server to a port. Its error means that the server broke the
+// open connects a stream of the server to a port. An error means that the server broke the
 // protocol.
 func (g *Guest) open(ctx context.Context, port uint16, files *wire.Files) error {
 	defer files.Close()

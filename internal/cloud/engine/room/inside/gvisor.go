@@ -107,7 +107,7 @@ type runscProcess struct {
 	cmd    *exec.Cmd
 	flags  []string // flags of all runsc commands for this sandbox
 	input  *os.File
-	output *os.File // bytes left in it can still be read after gVisor's end
+	output *os.File // remaining bytes can still be read after gVisor's end
 	stderr *head
 	ended  chan struct{} // closed when gVisor has ended, and stderr is complete
 }
@@ -148,15 +148,15 @@ func (h *head) String() string {
 	return strings.Join(strings.Fields(h.kept.String()), " ")
 }
 
-// panicLog is the file to which gVisor's kernel writes the reason of a panic.
+// panicLog is the file to which gVisor's kernel writes the reason for a panic.
 const panicLog = runnerState + "/panic"
 
 // container is runsc's name of the sandbox. Each sandbox has its own runsc.
 const container = "sandbox"
 
-// startRunsc starts gVisor with a bundle that describes the sandbox. It takes two of the files:
-// runsc, and the directory of the memory to restore. It closes all other files, because they are
-// not used inside.
+// startRunsc starts gVisor with a bundle that describes the sandbox. It uses two of the passed
+// files: runsc, and the directory of the memory to restore. It closes all other passed files,
+// because they are not used inside.
 func startRunsc(ctx context.Context, spec *wire.EnvdSpec, files *wire.Files) (*runscProcess, error) {
 	defer files.Close()
 	runsc, err := files.Take(wire.FileRunsc)
@@ -258,8 +258,8 @@ func (p *runscProcess) command(ctx context.Context, dir *os.File, args ...string
 // so runsc itself sets no limits. Files are written to this machine's file system, so that the room
 // can save them. File access is shared, because other sandboxes and the host may write to volumes.
 // runsc does not compare the description of a restored sandbox with the saved description, because
-// it would reject options that it has added itself. The comparison is not needed: the same program
-// made both descriptions.
+// runsc would reject options that runsc itself has added. The comparison is not needed: the same
+// program made both descriptions.
 func runscFlags(spec *wire.EnvdSpec) []string {
 	network := "none"
 	if spec.Network {
@@ -294,7 +294,7 @@ func (p *runscProcess) Read(b []byte) (int, error)  { return p.output.Read(b) }
 func (p *runscProcess) Write(b []byte) (int, error) { return p.input.Write(b) }
 func (p *runscProcess) Close() error                { return errors.Join(p.input.Close(), p.output.Close()) }
 
-// kill ends gVisor; the kernel ends its sandbox with it.
+// kill ends gVisor. The kernel then also ends gVisor's sandbox.
 func (p *runscProcess) kill() {
 	_ = p.cmd.Process.Kill() // it may have ended
 	<-p.ended

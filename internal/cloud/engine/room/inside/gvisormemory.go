@@ -30,8 +30,9 @@ const parkTimeout = 3 * time.Second
 
 var errParkTimeout = fmt.Errorf("envd did not stand still within %v", parkTimeout)
 
-// stop stops the processes. After an error, they continue to run. A control group must not be used to
-// stop them, because then processes of gVisor would crash sooner or later.
+// stop stops the processes. After an error, the processes continue to run. stop must not use a
+// control group, because processes of gVisor that are stopped by a control group crash sooner or
+// later.
 func (c *checkpointer) stop(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,8 +62,8 @@ func (c *checkpointer) unpark() error {
 	return c.tunnel.GoOn()
 }
 
-// save writes the memory of stopped processes to a directory. When ctx ends gVisor may continue
-// writing for a while.
+// save writes the memory of stopped processes to a directory. After ctx has ended, gVisor may
+// continue to write for a while.
 func (c *checkpointer) save(ctx context.Context, dir *os.File) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

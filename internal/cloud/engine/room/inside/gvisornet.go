@@ -60,7 +60,8 @@ func openNetwork() (int, error) {
 	return fd, nil
 }
 
-// makeNetwork moves this thread into a new network namespace that is connected with the sandbox's.
+// makeNetwork moves this thread into a new network namespace, and connects the new namespace with
+// the sandbox's network namespace.
 func makeNetwork(outside int) error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("make a network namespace: %w", err)

@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// Paths for the process that runs gVisor. Nothing in gVisor's sandbox can reach them: its root is
-// runnerRoot.
+// Paths for the process that runs gVisor. Nothing in gVisor's sandbox can reach these paths,
+// because the root of the sandbox is runnerRoot.
 const (
 	runnerRoot    = "/root"    // root of gVisor's sandbox
 	runnerProgram = "/program" // program that gVisor starts in that root

@@ -77,8 +77,8 @@ func (b *built) mendImage(ranged bool) error {
 // accountFiles are the files of /etc that contain accounts.
 var accountFiles = []string{"passwd", "group", "shadow"}
 
-// addAccounts adds root and user to the accounts of the image if they are missing. It makes the home
-// directories of the added accounts, and reports whether it added any.
+// addAccounts adds root and user to the accounts of the image if they are missing. It makes the
+// home directories of the added accounts, and reports whether it added an account.
 func (b *built) addAccounts(ranged bool) (added bool, err error) {
 	texts := make(map[string]string)
 	for _, name := range accountFiles {
@@ -251,7 +251,7 @@ func readInRoot(path string) (string, error) {
 	return string(text), err
 }
 
-// missing returns nil if err means that a path leads to no file, and otherwise err.
+// missing returns nil if err means that a path leads to no file. Otherwise it returns err.
 func missing(err error) error {
 	for _, nowhere := range []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP} {
 		if errors.Is(err, nowhere) {

@@ -18,7 +18,8 @@ import (
 )
 
 // install runs in the init container of a pod, and prepares the pod. It first denies the pod the
-// networks. Then it copies this program to path. With this order, no sandbox runs without the denial.
+// networks. Then it copies this program to path. Because of this order, no sandbox can run while
+// the networks are not denied.
 func install(path string, networks []string) error {
 	if err := denyNetworks(networks); err != nil {
 		return fmt.Errorf("close the network of the pod: %w; it needs the capability NET_ADMIN in its init container, or a cluster whose policies close it", err)
@@ -43,8 +44,8 @@ func copyProgram(path string) error {
 	return errors.Join(err, to.Close())
 }
 
-// Priorities of the rules that close a network: those before the rule for local addresses, which is
-// the kernel's first, could not be.
+// Priorities of the rules that close a network. The kernel's first rule is the rule for local
+// addresses, and no other rule can come before it.
 const (
 	allowPriority = 100
 	denyPriority  = 200

@@ -58,7 +58,7 @@ func runLayers(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	return c.Send(ready)
 }
 
-// openLayerDirectory returns the directory as a detached mount.
+// openLayerDirectory returns the directory of a layer as a detached mount.
 func openLayerDirectory(path string, passed *wire.Files) (*os.File, error) {
 	if path == "" {
 		return passed.Take(wire.FileDirectory)

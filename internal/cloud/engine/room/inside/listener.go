@@ -41,7 +41,7 @@ func (g *Guest) Listen(port int) (net.Listener, error) {
 type guestListener struct {
 	guest  *Guest
 	addr   *net.TCPAddr
-	inside *net.TCPListener // listens on the sandbox's own loopback; nil if it has none
+	inside *net.TCPListener // listens on the sandbox's own loopback; nil if the sandbox has no loopback of its own
 	conns  chan net.Conn
 	closed chan struct{}
 	close  func() error

@@ -15,10 +15,10 @@ import (
 // meminfos keeps the /proc/meminfo of all sandboxes of a room up to date.
 //
 // It writes a new text when a process opens the file, and does no work otherwise. This works
-// because the room has a lease of the file: the kernel makes an open of another process wait, and
-// sends the room a signal. There is no lease while the file is open, or if the machine's
-// administrator has turned leases off. Then the text is written after every pause. The room has the
-// leases because no process of a sandbox, not even envd, may have one.
+// because the room has a lease of the file. When another process opens the file, the kernel makes
+// that process wait, and sends the room a signal. There is no lease while the file is open, or if
+// the machine's administrator has turned leases off. In these cases the text is written after every
+// pause. The room has the leases because no process of a sandbox, not even envd, may have a lease.
 type meminfos struct {
 	mu   sync.Mutex
 	kept map[uint64]*meminfo // the files that are kept up to date, by the numbers of their sandboxes
@@ -82,8 +82,8 @@ func (k *meminfos) keep(sandbox uint64, m *meminfo) {
 	}()
 }
 
-// wait waits until a process opens the file. Without a lease, it cannot notice an open, and returns
-// at once. It returns false when the sandbox has ended.
+// wait waits until a process opens the file. Without a lease, wait cannot notice that a process
+// opens the file, and returns at once. It returns false when the sandbox has ended.
 func (k *meminfos) wait(m *meminfo) bool {
 	k.mu.Lock()
 	leased := m.lease(unix.F_WRLCK) == nil
@@ -115,8 +115,8 @@ func (k *meminfos) drop(sandbox uint64) {
 	}
 }
 
-// lease takes or gives up a lease of the file, according to kind. The kernel permits that only to the
-// owner of the file, which is the sandbox's root.
+// lease takes or gives up a lease of the file, according to kind. The kernel permits a lease only
+// to the owner of the file. The owner is the sandbox's root.
 func (m *meminfo) lease(kind int) error {
 	var file unix.Stat_t
 	if err := unix.Fstat(int(m.file.Fd()), &file); err != nil {

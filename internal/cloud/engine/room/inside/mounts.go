@@ -19,7 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// exists reports whether path exists, following links.
+// exists reports whether path exists. It follows links.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return !errors.Is(err, fs.ErrNotExist)
@@ -61,8 +61,8 @@ func openTrees(spec *wire.InitSpec, passed *wire.Files) (trees []*os.File, err e
 }
 
 // mountTree mounts a writable overlay of the tree at the tree's own path. The overlay includes the
-// layers' changes to the tree, and hides its private files. If the kernel refuses an overlay,
-// mountTree mounts the tree read-only, and adds a note.
+// layers' changes to the tree, and hides the private files of the tree. If the kernel refuses an
+// overlay, mountTree mounts the tree read-only, and adds a note.
 func (b *built) mountTree(i int, spec *wire.InitSpec, tree *os.File, private []string) error {
 	path := spec.Trees[i]
 	n := strconv.Itoa(i)
@@ -166,7 +166,7 @@ var (
 	procReadOnly = []string{"fs", "irq", "tty", "sys"}
 )
 
-// cover puts an empty file or directory over path, if it exists.
+// cover mounts an empty file or directory over path. If path does not exist, cover does nothing.
 func cover(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {

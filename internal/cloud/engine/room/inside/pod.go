@@ -16,9 +16,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/tunnel"
 )
 
-// runPod is the envd of a pod. Like the envd of a container, it is the first process. Servers
-// connect to it through a forwarded port, several at the same time. It outlives them: without a
-// server, it waits for the next one, and all processes continue to run.
+// runPod is the envd of a pod. Like the envd of a container, it is the first process. Several
+// servers can connect to it at the same time, through a forwarded port. It outlives the servers:
+// without a server, it waits for the next server, and all processes continue to run.
 func runPod(ctx context.Context, serve func(context.Context, *Guest) error) error {
 	if err := errors.Join(restrictEnvd(), endureSignals()); err != nil {
 		return err

@@ -34,7 +34,7 @@ func readPrivate(f *os.File) (paths []string, err error) {
 	return paths, nil
 }
 
-// below returns the paths in the tree, relative to it.
+// below returns those of the paths that are in the tree, relative to the tree.
 func below(tree string, paths []string) (names []string) {
 	for _, path := range paths {
 		if name, found := strings.CutPrefix(path, tree+"/"); found {

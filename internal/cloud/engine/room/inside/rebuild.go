@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// startMounter starts the process that can replace the file system of a warm sandbox, until the
-// sandbox has an owner. Its parent becomes the second stage.
+// startMounter starts the mounter: the process that can replace the file system of a warm sandbox,
+// until the sandbox has an owner. The mounter's parent becomes the second stage.
 func startMounter(fd3 *os.File) error {
 	defer fd3.Close()
 	fd, err := unix.FcntlInt(hello.BinaryFD, unix.F_DUPFD_CLOEXEC, 0)
@@ -31,8 +31,8 @@ func startMounter(fd3 *os.File) error {
 
 // runMounter replaces the file system of the sandbox, and gets the tmpfs to which the sandbox
 // writes. The new file system is built beside the old one on the same tmpfs, so that both share
-// the disk limit. Without files it only shows an authority. None of the sandbox's code has run
-// yet.
+// the disk limit. If no files were passed and the spec has an authority, runMounter only makes the
+// sandbox's programs trust the authority. None of the sandbox's code has run yet.
 func runMounter(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	if err := restrictEnvd(); err != nil {
 		return err
@@ -120,8 +120,9 @@ func rebuild(spec *wire.InitSpec, before *os.File, passed *wire.Files) (*built, 
 }
 
 // keepProc mounts /proc of the replaced file system in the new file system, with all mounts over
-// its files. It does not clone /proc before it attaches it. The reason is that the kernel counts a
-// clone as a mount namespace, and at this time the sandbox may not get any further mount namespace.
+// the files of /proc. It does not first clone /proc and then attach the clone. The reason is that
+// the kernel counts such a clone as a mount namespace, and at this time the sandbox may not get any
+// further mount namespace.
 func keepProc() error {
 	if err := unix.Mount("/proc", "root/proc", "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("show /proc: %w", err)

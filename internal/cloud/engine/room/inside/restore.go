@@ -87,7 +87,7 @@ func (b *built) noteLost(path string) {
 
 // readSaved reads saved files. work is a directory on the file system to which the files are
 // restored. readSaved makes a directory for links in work. If the file system is full, the error
-// names it with the text in disk.
+// names the file system with the text in disk.
 func readSaved(from *os.File, work, disk string, o saved.Options) error {
 	links := filepath.Join(work, rand.Text())
 	if err := os.Mkdir(links, 0o700); err != nil {
@@ -188,8 +188,9 @@ func makeMissing(root string) error {
 	return nil
 }
 
-// makeReal makes the directory at path in the root of the sandbox, and its parents, if they are
-// missing. It renames a link or another file that is in their place.
+// makeReal makes the directory at path in the root of the sandbox, and the parents of the
+// directory, if they are missing. If a link or another file is in the place of one of these
+// directories, makeReal renames that file.
 func (b *built) makeReal(path string, mode fs.FileMode) error {
 	names := strings.Split(strings.Trim(path, "/"), "/")
 	at := "root"

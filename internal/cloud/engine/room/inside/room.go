@@ -109,8 +109,8 @@ func (r *roomProcess) prepare() error {
 }
 
 // privateCopy copies the binary into a read-only file system to which only open descriptors
-// refer. Sandboxes run the copy: even if a file becomes writable in one, it does not run the
-// host's file.
+// refer. Sandboxes run this copy. So even if a sandbox could write to the program that it runs, it
+// could not write to the host's file.
 func privateCopy(host *os.File) (*os.File, error) {
 	fsfd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -270,9 +270,9 @@ func setHostname(of *os.Process, name string) error {
 	return inNamespace(of, unix.CLONE_NEWUTS, "uts", func() error { return os.NewSyscallError("sethostname", unix.Sethostname([]byte(name))) })
 }
 
-// inNamespace calls do in a namespace of a process, and then returns to this process's own namespace.
-// So the thread need not end, which matters because the room may be unable to start another thread.
-// name is the namespace's file in /proc.
+// inNamespace calls do in a namespace of a process, and then returns to this process's own
+// namespace. Because the thread returns, it need not end. This matters because the room may be
+// unable to start another thread. name is the namespace's file in /proc.
 func inNamespace(of *os.Process, kind int, name string, do func() error) error {
 	own, err := os.Open("/proc/thread-self/ns/" + name)
 	if err != nil {

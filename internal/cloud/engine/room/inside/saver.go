@@ -23,9 +23,9 @@ import (
 // envd's own files. Shared memory in /dev/shm ends like the memory of processes.
 var notSaved = []string{"dev", "proc", "sys", "run/e2b"}
 
-// runSaver writes the files of a frozen sandbox to a file or pipe. It gets the sandbox's file system
-// or root directory. It has the ids of the sandbox, and rights over these ids only. So the sandbox's
-// files cannot make it read or change other files.
+// runSaver writes the files of a frozen sandbox to a file or pipe. It gets the sandbox's file
+// system or root directory. This process has the ids of the sandbox, and rights over these ids
+// only. So the sandbox's files cannot make this process read or change other files.
 func runSaver(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	var spec wire.SaveSpec
 	if err := wire.DecodeSpec(raw, &spec); err != nil {
@@ -80,7 +80,7 @@ func runSaver(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 }
 
 // openStage opens the staging directory, this process's working directory, as a mount of its own.
-// The server uses it to read the written files when nothing inside can.
+// The server reads the written files through this mount when no process inside can read them.
 func openStage() (*os.File, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, ".", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {

@@ -37,8 +37,8 @@ var deviceLinks = map[string]string{
 // maxCopied bounds the bytes of one copied file.
 const maxCopied = 4 << 20
 
-// writeSkeleton fills the staging directory's root with the files that belong neither to a tree
-// nor to a kernel file system.
+// writeSkeleton fills the directory named root in the staging directory with the files that belong
+// neither to a tree nor to a kernel file system.
 func writeSkeleton(spec *wire.InitSpec) error {
 	for _, d := range guest.Directories {
 		if d.Path == guest.RootHome && slices.ContainsFunc(spec.Trees, func(tree string) bool { return strings.HasPrefix(tree, guest.RootHome+"/") }) {
@@ -172,9 +172,9 @@ func etc(spec *wire.InitSpec) map[string]file {
 	}
 }
 
-// withSystem adds the accounts for the distribution's packages. These are in the distribution's own
-// list, if it has one; if not, they are the accounts in otherwise. The host's own accounts are not
-// added.
+// withSystem adds the accounts for the distribution's packages. If the distribution has a list of
+// such accounts, withSystem adds the accounts in that list. Otherwise it adds the accounts in
+// otherwise. The host's own accounts are not added.
 func withSystem(ours []string, name string, otherwise ...string) string {
 	system := otherwise
 	if text, err := os.ReadFile("/usr/share/base-passwd/" + name + ".master"); err == nil {
@@ -189,8 +189,8 @@ func withSystem(ours []string, name string, otherwise ...string) string {
 	return strings.Join(ours, "\n") + "\n"
 }
 
-// openLocal makes the directories of /usr/local writable for everybody, like the service, so that
-// npm -g and make install work without root. It does not replace links.
+// openLocal makes the directories of /usr/local writable for everybody, as they are on the service,
+// so that npm -g and make install work without root. It does not replace links.
 func openLocal(upper string) error {
 	for _, dir := range []string{"", "bin", "etc", "include", "lib", "lib/node_modules", "libexec", "sbin", "share", "src"} {
 		path := filepath.Join("local", dir)

@@ -11,9 +11,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// sockets makes sockets for the server in the network namespace of a sandbox. With them, the
-// server connects to a port of a program: one for IPv4, and one for IPv6 if the machine supports
-// it.
+// sockets makes sockets for the server in the network namespace of a sandbox: one for IPv4, and, if
+// the machine supports IPv6, one for IPv6. With these sockets, the server connects to a port of a
+// program.
 func (r *roomProcess) sockets(m wire.Message) error {
 	p := r.process(m.ID)
 	if p == nil {

@@ -21,8 +21,8 @@ import (
 // directory of the root's overlay.
 const rootUpper, rootWork = "upper/root", "work/root"
 
-// openLayers returns each layer as a separate detached mount. It uses the server's mount if the
-// layer has no path.
+// openLayers returns each layer as a separate detached mount. If the layer has no path, openLayers
+// uses the mount that the server made.
 func openLayers(layers []wire.Layer, passed *wire.Files) (opened []*os.File, err error) {
 	for i, l := range layers {
 		if l.Dir == "" {
@@ -123,8 +123,8 @@ func (b *built) mountRoot(spec *wire.InitSpec) error {
 	return mountOverlay("root", lower, rootUpper, rootWork)
 }
 
-// makeUpper makes an upper directory with the attributes of the highest directory below it,
-// because the overlay's own root has the attributes of the upper directory.
+// makeUpper makes an upper directory with the attributes of lower, the highest directory below it.
+// This is necessary because the overlay's own root has the attributes of the upper directory.
 func makeUpper(upper, lower string) error {
 	if err := os.Mkdir(upper, 0o700); err != nil {
 		return err

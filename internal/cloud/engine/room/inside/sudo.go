@@ -8,10 +8,10 @@ import (
 )
 
 // sudoScript replaces sudo for commands written for the service. On the service, user may become
-// root without a password. The script is used if the host has no sudo, or if root and user are one
-// id, which sudo refuses. It has sudo's options, and sets the variables that sudo sets. Unlike
-// sudo, it keeps all other variables, because programs need the variables of the proxy and the
-// certificates.
+// root without a password. The script is used if the host has no sudo. It is also used if root and
+// user have the same id, because sudo refuses that. It has sudo's options, and sets the variables
+// that sudo sets. Unlike sudo, it keeps all other variables, because programs need the variables of
+// the proxy and the certificates.
 const sudoScript = `#!/bin/sh
 target=root command= login= shell= keep= home= dir= given=' ' forget=
 option() {

@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// openVolumes returns each volume as a separate detached mount. It uses the server's mount of
-// a volume if there is one.
+// openVolumes returns each volume as a separate detached mount. If the server has made a mount of a
+// volume, openVolumes uses that mount.
 func openVolumes(volumes []wire.Volume, passed *wire.Files) ([]*os.File, error) {
 	opened := make([]*os.File, len(volumes))
 	for i, v := range volumes {
@@ -75,8 +75,8 @@ func isSame(at int, as *os.File) error {
 	return nil
 }
 
-// mountVolumes attaches the volumes below root. It follows no links, because with saved files a
-// sandbox may have made any file there.
+// mountVolumes attaches the volumes below root. It follows no links, because root may contain saved
+// files, and any of these may have been made by a sandbox's code.
 func mountVolumes(volumes []wire.Volume, mounts []*os.File) error {
 	for i, v := range volumes {
 		if err := attach(mounts[i], v.Path); err != nil {

@@ -17,10 +17,10 @@ import (
 )
 
 // linearAlgebra contains the environment variables with which the zygote loads its linear algebra
-// library. The first makes the library start no threads, because a second thread would make forking
-// impossible; kernels start their own threads. The second is the number of cycles for which these
-// threads spin before they sleep, as a power of two. With the default number, they would occupy a
-// processor until the kernel has started.
+// library. The first variable makes the library start no threads, because a second thread would
+// make forking impossible; kernels start their own threads. The second variable is the number of
+// cycles for which these threads spin before they sleep, as a power of two. With the default
+// number, they would occupy a processor until the kernel has started.
 var linearAlgebra = []string{"OPENBLAS_NUM_THREADS=1", "OPENBLAS_THREAD_TIMEOUT=20"}
 
 // runZygote makes the file system with which every sandbox begins. It then gives up every privilege
@@ -61,9 +61,10 @@ func runZygote(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	return fmt.Errorf("execute %s: %w", argv[0], unix.Exec(argv[0], argv, env))
 }
 
-// reapGroup waits for the processes that an ended zygote leaves: processes that were forking kernels.
-// They are then children of this process. They must be reaped, because the first process of a sandbox
-// cannot end before all other processes of the sandbox have been waited for.
+// reapGroup waits for the processes that an ended zygote leaves: processes that were forking
+// kernels. After the zygote's end they are children of this process. They must be reaped, because
+// the first process of a sandbox cannot end before all other processes of the sandbox have been
+// waited for.
 func reapGroup(leader int) {
 	for {
 		if _, err := unix.Wait4(-leader, nil, 0, nil); err != nil && !errors.Is(err, unix.EINTR) {

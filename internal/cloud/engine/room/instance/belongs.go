@@ -49,7 +49,8 @@ func (s Spec) check() error {
 	return nil
 }
 
-// checkName returns an error unless path is missing, or a directory of this user with that name.
+// checkName returns an error unless path is absolute, clean and ends with name. If path exists, it
+// must also be a directory of this user.
 func checkName(path, name string) error {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path || filepath.Base(path) != name {
 		return fmt.Errorf("%q is not named %s, as files of the instance are", path, name)

@@ -30,8 +30,8 @@ type Spec struct {
 // maxSpec bounds the text of a Spec.
 const maxSpec = 64 << 10
 
-// lockName is the file in an instance directory whose lock the server and the
-// keeper hold together. A directory whose lock is released is not in use.
+// lockName is the name of the lock file in an instance directory. The server and the keeper hold
+// the file's lock together. If the lock is released, the directory is not in use.
 const lockName = "lock"
 
 // Clean ends the instance's remaining processes and removes its directories.
@@ -54,8 +54,8 @@ func (s Spec) Clean(ctx context.Context) error {
 	return os.RemoveAll(s.Dir)
 }
 
-// Lock makes the lock file of an instance. The file gets its name only once
-// it is locked, so that a new directory is never mistaken for a stale one.
+// Lock makes the lock file of an instance. It locks the file before it gives the file its name, so
+// that a new directory is never mistaken for a stale one.
 func Lock(spec Spec) (*os.File, error) {
 	f, err := os.CreateTemp(spec.Dir, ".lock-*")
 	if err != nil {
@@ -95,8 +95,8 @@ func ReapStale(ctx context.Context, dir string) error {
 	return errors.Join(errs...)
 }
 
-// reap cleans up after one instance if its lock is free and this process
-// may read it.
+// reap cleans up after one instance, if the instance's lock is free and this process may read the
+// lock file.
 func reap(ctx context.Context, lock string) error {
 	fd, err := unix.Open(lock, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {

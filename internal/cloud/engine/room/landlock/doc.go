@@ -1,2 +1,3 @@
-// Package landlock restricts the files that a process can reach if no mount namespace does.
+// Package landlock restricts the files that a process can reach. It is for sandboxes without a
+// mount namespace.
 package landlock

@@ -43,8 +43,8 @@ const (
 // ErrSignals means that this version of Landlock does not stop signals.
 var ErrSignals = errors.New("does not stop signals")
 
-// KeepsSignals returns an error if Landlock cannot prevent signals. A sandbox with the server's id
-// could then kill any process of the server's user. The error matches [ErrSignals].
+// KeepsSignals returns an error that matches [ErrSignals] if Landlock cannot prevent signals. A
+// sandbox with the server's id could then kill any process of the server's user.
 func KeepsSignals() error {
 	version, err := version()
 	if err == nil && version < signals {
@@ -80,9 +80,10 @@ type Access struct {
 	Devices []string
 }
 
-// Apply restricts this thread, and programs that it executes, to access. It refuses TCP, and from
-// version 6 on also signals and abstract sockets to the outside. Every error is fatal, except for
-// a path that the host lacks.
+// Apply restricts this thread, and programs that it executes, to access. It refuses TCP. With
+// Landlock version 6 or later, it also refuses signals to processes outside and connections to
+// abstract sockets outside. A path that does not exist on the host is no error. Every other error
+// is fatal.
 func Apply(access Access) error {
 	version, err := version()
 	if err != nil {

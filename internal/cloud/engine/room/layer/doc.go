@@ -6,9 +6,9 @@
 //	trees/1     the files written in a tree of the host, and so on
 //
 // Each directory in trees is a layer of an overlay. A removed file is a device 0:0, and a directory
-// that replaced another directory is marked opaque. The ids of owners are ids of the sandbox. So
-// on the host, these files can give rights to other users: the directory of a layer must be closed
-// to them.
+// that replaced another directory is marked opaque. The ids of owners are ids of the sandbox. On
+// the host, the same ids may belong to other users, and these files can give rights to those users.
+// So the directory of a layer must be closed to other users.
 //
 // The content of trees is hostile, because code of sandboxes chose every name and every link. So a
 // name is only opened in a directory that is already open, and no link is followed.

@@ -73,7 +73,8 @@ func CopyAttributes(from, to *os.File) error {
 // maxValue is the kernel's own bound on the size of an attribute, and of a list of attributes.
 const maxValue = 64 << 10
 
-// attributes lists the attributes that a file keeps at every place.
+// attributes lists the extended attributes that a file keeps at every place: those with the prefix
+// "user.", and access control lists.
 func attributes(f *os.File) (names []string, err error) {
 	list := make([]byte, maxValue)
 	n, err := unix.Flistxattr(int(f.Fd()), list)
@@ -100,7 +101,7 @@ func copyAttribute(from, to *os.File, name string) error {
 	return unix.Fsetxattr(int(to.Fd()), name, value[:n], 0)
 }
 
-// isOpaque reports whether a directory hides the directories below it.
+// isOpaque reports whether a directory hides the same directory of the layers below.
 func isOpaque(dir *os.File) (bool, error) {
 	var value [2]byte
 	n, err := unix.Fgetxattr(int(dir.Fd()), opaqueAttr, value[:])
@@ -117,8 +118,8 @@ func setOpaque(dir *os.File) error {
 	return os.NewSyscallError("fsetxattr", unix.Fsetxattr(int(dir.Fd()), opaqueAttr, []byte("y"), 0))
 }
 
-// setWhiteouts marks a directory as containing whiteouts. Without the mark, an overlay lists the
-// whiteouts as files if there is no directory below this directory.
+// setWhiteouts marks a directory as containing whiteouts. If no layer below has the same directory,
+// an overlay would list the whiteouts of an unmarked directory as files.
 func setWhiteouts(dir *os.File) error {
 	return os.NewSyscallError("fsetxattr", unix.Fsetxattr(int(dir.Fd()), originAttr, nil, 0))
 }

@@ -20,7 +20,7 @@ const (
 	Trees        = "trees"
 )
 
-// ErrDamaged means that a directory has changed since it was written.
+// ErrDamaged means that the directory of a layer has changed since it was written.
 var ErrDamaged = errors.New("the layer is damaged")
 
 const version = 1
@@ -29,7 +29,7 @@ const version = 1
 type Manifest struct {
 	Version int    `json:"version"`
 	Layout  string `json:"layout"` // the layout of the sandboxes that can use the layer
-	// Whole means that there is no other layer below it.
+	// Whole means that there is no other layer below this layer.
 	Whole bool `json:"whole,omitempty"`
 	// Trees are the paths of the trees in the numbered directories, in order. The first one is "",
 	// the root.

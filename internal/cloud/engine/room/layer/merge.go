@@ -24,8 +24,8 @@ func Merge(to *os.File, from []*os.File, below bool) error {
 // maxDepth bounds the depth of directories, because each level needs a descriptor for every layer.
 const maxDepth = 4000
 
-// mergeDirectory merges the directories from into the directory to, and gives it the attributes of
-// the highest one.
+// mergeDirectory merges the directories in from into to. Afterwards, to has the attributes of the
+// highest directory in from.
 func mergeDirectory(to *os.File, from []*os.File, below bool, in string, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("%.1000q: it is more than %d directories deep", in, maxDepth)
@@ -65,8 +65,9 @@ func mergeDirectory(to *os.File, from []*os.File, below bool, in string, depth i
 	return nil
 }
 
-// mergeEntry makes the entry name in to, as it is in the first of the directories in from, with all
-// files below it. It reports whether it made a whiteout.
+// mergeEntry makes the entry called name in the directory to, with all files below the entry. It
+// makes the entry as it is in the first of the directories in from. mergeEntry reports whether it
+// made a whiteout.
 func mergeEntry(to *os.File, name string, from []*os.File, below bool, in string, depth int) (whiteout bool, err error) {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(int(from[0].Fd()), name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -115,8 +116,8 @@ func makeIn(dir *os.File, name string, opaque bool) (sub *os.File, err error) {
 	return sub, nil
 }
 
-// together opens the directories called name that an overlay merges into one directory. hides reports
-// whether they hide the layers below.
+// together opens the directories called name that an overlay merges into one directory. hides
+// reports whether these directories hide the layers below.
 func together(name string, from []*os.File) (dirs []*os.File, hides bool, err error) {
 	for _, dir := range from {
 		var stat unix.Stat_t

@@ -28,7 +28,7 @@ type nested struct {
 	alone     bool // the directory hides the same directory of the layers below
 	whiteouts bool // the directory contains new whiteouts
 	// below contains the indices, in Below, of the layers in which the directory is visible,
-	// highest first. It is set when they have been looked up.
+	// highest first. It is set only after these layers have been looked up.
 	below  []int
 	looked bool
 }
@@ -170,7 +170,8 @@ func (u *untar) step(name string) (target string, err error) {
 	return "", u.push(name)
 }
 
-// stepBelow is like step, for a name that the layer itself does not have.
+// stepBelow is like step, but for a name that is not in the layer itself and may be in a layer
+// below.
 func (u *untar) stepBelow(name string) (target string, err error) {
 	found, err := u.lookBelow(len(u.path)-1, name)
 	if err != nil {
@@ -263,7 +264,7 @@ func (f found) kind() uint32 {
 	return f.stat.Mode & unix.S_IFMT
 }
 
-// lookBelow looks up a name of the open directory number n in the layers below.
+// lookBelow looks up a name in the layers below. The name belongs to the open directory number n.
 func (u *untar) lookBelow(n int, name string) (f found, err error) {
 	shown, err := u.shownBelow(n)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of a layer of a container image. They stop an untrusted archive with many empty entries,
-// or with sparse files of huge sizes.
+// Bounds of a layer of a container image. Untar returns an error for an archive above the bounds,
+// such as an untrusted archive with many empty entries, or with sparse files of huge sizes.
 const (
 	maxEntries = 2 << 20
 	maxFiles   = 64 << 30 // bytes in all files of one layer, holes included
@@ -185,8 +185,8 @@ func classify(h *tar.Header) (dir []string, name string, does effect, err error)
 	return dir, name, effects[h.Typeflag], nil
 }
 
-// splitName returns the parts of a name in the image, which starts at the root with or without a
-// slash.
+// splitName returns the parts of a name in the image. The name is relative to the root of the
+// image, with or without a slash at its beginning.
 func splitName(name string) (parts []string, err error) {
 	if len(name) > maxPath {
 		return nil, unix.ENAMETOOLONG

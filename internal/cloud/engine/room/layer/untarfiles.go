@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	nobody         = 65534 // the kernel shows it as owner of files of unknown ids
+	nobody         = 65534 // the kernel shows this id as the owner of files with unknown ids
 	capabilityAttr = "security.capability"
 	tarAttr        = "SCHILY.xattr." // the prefix of an attribute's name in an archive
 	unknownMode    = -1
@@ -131,7 +131,8 @@ func (u *untar) hide(name string) error {
 	return u.whiteout(name)
 }
 
-// whiteout hides a name of the layers below, if one of them has it and the layer itself does not.
+// whiteout hides a name of the layers below. If no layer below has the name, whiteout does nothing.
+// The layer itself must not have the name.
 func (u *untar) whiteout(name string) error {
 	f, err := u.lookBelow(len(u.path)-1, name)
 	if err != nil || f.stat == nil {
@@ -247,7 +248,8 @@ func writeAt(fd int, p []byte, at int64) error {
 	return nil
 }
 
-// special makes a symbolic link or a FIFO, whose attributes are set without opening it.
+// special makes a symbolic link or a FIFO. It sets the attributes of the new file without opening
+// the file.
 func (u *untar) special(name string, h *tar.Header, create func() error) error {
 	if _, err := u.anew(name, create); err != nil {
 		return err
@@ -266,7 +268,7 @@ func (u *untar) special(name string, h *tar.Header, create func() error) error {
 	return os.NewSyscallError("utimensat", unix.UtimesNanoAt(u.fd(), name, tarTimes(h), unix.AT_SYMLINK_NOFOLLOW))
 }
 
-// link makes one more name of a file of this layer or of a layer below.
+// link makes one more name for a file of this layer or of a layer below.
 func (u *untar) link(parents []string, name, target string) error {
 	names, err := splitName(target)
 	if err != nil {

@@ -24,8 +24,8 @@ func (p Root) Temp() string { return filepath.Join(p.Dir, "tmp") }
 // Run returns the directory for envd's own files; it need not exist.
 func (p Root) Run() string { return filepath.Join(p.Dir, "run") }
 
-// Remove removes a directory of sandboxes. It also removes directories whose mode denies access to
-// their owner.
+// Remove removes a directory of sandboxes. It also removes directories with a mode that denies
+// access to the owner.
 func Remove(dir string) error {
 	err := os.RemoveAll(dir)
 	if !errors.Is(err, fs.ErrPermission) {

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// magic begins a file; the number is the version of the format.
+// magic is the beginning of a file of saved files. The number is the version of the format.
 const magic = "e2bctl files 1\n"
 
 // kind distinguishes records. There is one kind for each type of file, one for another name of an
@@ -60,17 +60,17 @@ type record struct {
 
 type attr struct{ name, value string }
 
-// overlayAttr is the prefix of an overlay's own attributes. An overlay presents an attribute with
-// the prefix escapedAttr to programs with the prefix overlayAttr instead. Records use the same
-// names as programs.
+// overlayAttr is the prefix of an overlay's own attributes. If an attribute in an overlay's
+// directory has the prefix escapedAttr, programs see the attribute with the prefix overlayAttr
+// instead. Records use the names that programs see.
 const (
 	overlayAttr = "user.overlay."
 	escapedAttr = overlayAttr + "overlay."
-	opaqueAttr  = overlayAttr + "opaque" // the directory hides the directories below it
-	originAttr  = overlayAttr + "origin" // there may be whiteouts in the directory even if no directory lies below it
+	opaqueAttr  = overlayAttr + "opaque" // the directory hides the same directory of the layers below
+	originAttr  = overlayAttr + "origin" // the directory may contain whiteouts even if no layer below has the directory
 )
 
-// ErrDamaged means that a file has changed since it was written.
+// ErrDamaged means that the file of saved files has changed since it was written.
 var ErrDamaged = errors.New("the saved files are damaged")
 
 // ErrLayout means that the files were saved by a server whose saved files have another layout.

@@ -27,7 +27,7 @@ type Place struct {
 // Options configures [Read].
 type Options struct {
 	Layout string
-	// Place opens the directory of a section; Read closes it.
+	// Place opens the directory of a section. Read closes the directory.
 	Place func(name string) (Place, error)
 	// Links is an empty directory on the file system of the destination. It is empty again afterwards.
 	Links *os.File
@@ -85,7 +85,7 @@ type loader struct {
 	d      *decoder
 	o      Options
 	plain  bool
-	links  map[uint64]uint64 // number of names still to come, by the number of the file
+	links  map[uint64]uint64 // number of names that are still to be read, by the number of the file
 	buffer []byte
 }
 
@@ -287,7 +287,7 @@ func (l *loader) attribute(a attr) (name string, wanted bool) {
 	return a.name, escaped || a.name == opaqueAttr && a.value == "y" // another value has another meaning
 }
 
-// finishAt does the work of finish for a file that cannot be opened.
+// finishAt is like finish, but for a file that cannot be opened.
 func (l *loader) finishAt(dir int, r *record) error {
 	if !l.o.Owned {
 		if err := unix.Fchownat(dir, r.name, int(r.uid), int(r.gid), unix.AT_SYMLINK_NOFOLLOW); err != nil {

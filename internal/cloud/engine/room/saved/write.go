@@ -49,7 +49,7 @@ func Write(w io.Writer, layout string, sections []Section) error {
 type saver struct {
 	e      *encoder
 	of     Section
-	links  map[file]*linked // files with further names still to come
+	links  map[file]*linked // files with names that are still to be written
 	next   uint64
 	buffer []byte
 }

@@ -108,8 +108,8 @@ func half(decisions []decision) int {
 }
 
 // weight returns the weight of a decision in [half]. It is larger for a decision that should take
-// fewer comparisons. Refused calls have a small weight, because they may wait. Calls whose
-// arguments are checked have a larger weight, because they take further instructions.
+// fewer comparisons. Refused calls have a small weight, because they may be slow. Calls with
+// checked arguments have a larger weight, because their check takes further instructions.
 func (d decision) weight() int {
 	switch {
 	case d.often:

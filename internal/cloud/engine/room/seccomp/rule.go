@@ -57,8 +57,8 @@ func isNull(argument uint32) all {
 	return all{is(argument, 0), {half: offsetArgs + 8*argument + 4}}
 }
 
-// has returns the conditions that hold for the holder's own calls. The last argument of these
-// calls, which the kernel ignores, is the key.
+// has returns the conditions that hold for the holder's own calls. The last argument of these calls
+// is the key. The kernel ignores this argument.
 func has(key Key) all { return all{{half: offsetArgs + 8*5, key: &key}} }
 
 // asking returns a rule that asks the holder about the calls that r allows, unless the holder
@@ -125,9 +125,9 @@ func (a all) compile(answer uint32) filter {
 }
 
 // difference loads a value that is 0 only if both halves of an argument equal the key. It always
-// compares both halves, so that a comparison takes the same time after a wrong first half as after
-// a right one. An attacker who measured a difference in time would find the halves one by one, in 2
-// × 2³² calls instead of 2⁶⁴.
+// compares both halves, so that the comparison takes the same time whether the first half is right
+// or wrong. If the times differed, an attacker could measure them and find the halves one by one,
+// in 2 × 2³² calls instead of 2⁶⁴.
 func (f *filter) difference(half uint32, key Key) {
 	f.load(half + 4)
 	f.step(unix.BPF_ALU|unix.BPF_XOR|unix.BPF_K, uint32(key>>32))

@@ -14,7 +14,7 @@ var (
 	// These calls are new or seldom used parts of kernels, and many of them have been used for
 	// attacks on kernels. Few programs need them.
 	attacked = refuse(unix.EPERM)
-	// Only the machine's administrator needs these calls, some of them to query the state of the
+	// Only the machine's administrator needs these calls. Some of the calls query the state of the
 	// machine.
 	administration = refuse(unix.EPERM)
 	// Handles bypass the checks of paths, and descriptors of other processes bypass all checks.
@@ -35,7 +35,7 @@ var (
 	inMemory = refuse(unix.ENOSYS)
 	// With these calls, one process could use up all asynchronous requests of the machine.
 	noQueue = refuse(unix.ENOSYS)
-	// These calls need a context. Only io_setup makes one, and io_setup is refused.
+	// These calls need an AIO context. Only io_setup makes such a context, and io_setup is refused.
 	afterSetup = refuse(unix.EPERM)
 )
 
@@ -72,12 +72,12 @@ var (
 		all{is(0, perLinux)}, all{is(0, perLinux32)}, all{is(0, perLinux|uname26)}, all{is(0, perLinux32|uname26)},
 		all{is(0, perLinux|addrNoRandomize)}, all{is(0, personalityQuery)})
 	// A lease or a delegation makes the kernel block a process that opens the file. The process is
-	// blocked for 45 seconds, or until the holder of the lease or delegation gives it up. With either
-	// of them on a file of a mount, a sandbox would block the host's programs.
+	// blocked for 45 seconds, or until the owner of the lease or delegation gives it up. With a lease
+	// or a delegation on a file of a mount, a sandbox would block the host's programs.
 	noHolding = allowIf(unix.EPERM, all{isNot(1, unix.F_SETLEASE), isNot(1, unix.F_SETDELEG)})
-	// A character device with the number 0 is a whiteout: it hides a name in layers of files. The host
-	// may make such layers of the directory of a mount. A process needs no privilege to make a
-	// whiteout, or to leave one in place of a renamed file.
+	// A character device with the number 0 is a whiteout: it hides a name in the layers of an overlay.
+	// The host may use the directory of a mount as such a layer. A process needs no privilege to make
+	// a whiteout, or to leave a whiteout in place of a renamed file.
 	noWhiteoutAt1    = withoutWhiteout(1)
 	noWhiteoutAt2    = withoutWhiteout(2)
 	noWhiteoutBehind = allowIf(unix.EPERM, all{masked(4, unix.RENAME_WHITEOUT, 0)})
@@ -147,8 +147,9 @@ var (
 	// processes use a file or directory, block other processes, or set how a file is written.
 	noWatching = allowIf(unix.EPERM, all{isNot(1, unix.F_NOTIFY), isNot(1, unix.F_SETLEASE), isNot(1, unix.F_SETDELEG), isNot(1, unix.F_SET_RW_HINT)})
 	// Requests that act on attributes of files, and operations of some file systems, also need only a
-	// file descriptor. So they are refused. Allowed are the operations of terminals, pipes and
-	// descriptors, which share a type, copying a file, and reading attributes.
+	// file descriptor. So these are refused. Three kinds of requests are allowed: the operations of
+	// terminals, pipes and descriptors, which all have the same type; FICLONE, which copies a file;
+	// and the request that reads attributes.
 	ownIoctl = allowIf(unix.EPERM,
 		all{masked(1, 0xff00, 'T'<<8), isNot(1, unix.TIOCSTI), isNot(1, unix.TIOCLINUX)},
 		all{is(1, unix.FICLONE)}, all{is(1, getFlags)})

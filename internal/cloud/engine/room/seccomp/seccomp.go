@@ -24,8 +24,8 @@ func Apply() error {
 	return err
 }
 
-// Key distinguishes calls of the holder from calls of all other processes: see has. It must be
-// random and secret.
+// Key distinguishes calls of the holder from calls of all other processes; see the function has. A
+// Key must be random and secret.
 type Key uint64
 
 // ApplyInPlace applies the filter of a sandbox without namespaces to all threads of this process,
@@ -47,7 +47,8 @@ func ApplyInPlace(key Key) (listener int, err error) {
 	return listener, err
 }
 
-// Name returns the name of a call of this architecture by its number, or "".
+// Name returns the name of the system call with the given number on this architecture. If the
+// number is unknown, it returns "".
 func Name(number int32) string {
 	arch, ok := architectures[runtime.GOARCH]
 	for _, c := range calls {

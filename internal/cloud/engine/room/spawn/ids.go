@@ -25,11 +25,11 @@ const Namespaces = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_N
 	syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
 // FirstID returns the first id of a slot, in the room's numbering. It is the id of the sandbox's
-// root and of the owner of its user namespace.
+// root and of the owner of the sandbox's user namespace.
 func FirstID(slot uint32) int { return int(slot) * SlotSize }
 
 // MapIDs maps ids into the user namespace of a new process, starting at 0. If ranged is true, it
-// maps count ids from base on. Otherwise it maps only root, to uid and gid outside.
+// maps count ids from base on. Otherwise it maps only root, to the ids uid and gid outside.
 func MapIDs(attr *syscall.SysProcAttr, ranged bool, base, count, uid, gid int) {
 	if !ranged {
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}

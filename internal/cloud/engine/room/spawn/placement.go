@@ -23,9 +23,9 @@ type Placement struct {
 	Processes uint64     // the number of processes that the owner may have in namespaces made here; 0 means no limit
 }
 
-// start starts a command. It must be called on a locked thread. If the error
-// Is [ErrAway] this process must exit: its thread is stuck in the sandbox's cgroup,
-// and would be killed together with the sandbox.
+// start starts a command. It must be called on a locked thread. If the error Is [ErrAway], this
+// process must exit, because its thread is stuck in the sandbox's cgroup and would be killed
+// together with the sandbox.
 func (b Placement) start(cmd *exec.Cmd) error {
 	if len(b.Groups) == 0 {
 		return b.clone(cmd)

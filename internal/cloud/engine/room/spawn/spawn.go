@@ -44,8 +44,8 @@ func Command(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr) *exec.Cmd 
 	}
 }
 
-// Start starts the binary with fd3 as its control socket. If attr has a parent-death
-// signal, the child gets it when this process ends.
+// Start starts the binary with fd3 as its control socket. If attr has a parent-death signal, the
+// child gets that signal when this process ends.
 func Start(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr, at Placement) (*Process, error) {
 	cmd := Command(binary, fd3, stderr, attr)
 	on := takeStarter()

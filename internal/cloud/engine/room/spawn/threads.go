@@ -17,8 +17,8 @@ const (
 )
 
 // Supervise makes all threads that this process will need. Sandboxes may later use up all processes
-// and threads that the machine allows. A process that then needs another thread and cannot make it
-// would end.
+// and threads that the machine allows. If this process then needed another thread, it could not
+// make the thread, and would end.
 func Supervise(processors int) {
 	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), processors))
 	ReserveThreads(processors + spareThreads)

@@ -36,8 +36,8 @@ func NewConn(f *os.File, limit int) (*Conn, error) {
 	return &Conn{conn: conn, buf: make([]byte, limit)}, nil
 }
 
-// Pair makes the server's end, and the file that becomes descriptor 3 of a
-// child.
+// Pair makes a connected pair of control sockets. It returns the server's end, and the file that
+// becomes descriptor 3 of a child.
 func Pair(limit int) (*Conn, *os.File, error) {
 	ours, theirs, err := SocketPair(unix.SOCK_SEQPACKET)
 	if err != nil {
@@ -57,7 +57,7 @@ const sendTimeout = 5 * time.Second
 // Send sends m.
 func (c *Conn) Send(m Message) error { return c.SendFiles(m, nil) }
 
-// SendFiles sends m together with files, which it does not close.
+// SendFiles sends m together with files. It does not close the files.
 func (c *Conn) SendFiles(m Message, files *Files) error {
 	return c.SendWithin(sendTimeout, m, files)
 }
@@ -93,8 +93,9 @@ func (c *Conn) SendWithin(d time.Duration, m Message, files *Files) error {
 	return err
 }
 
-// Receive reads one message with at most limit files, which the caller takes or closes. If limit is
-// 0 no descriptor can arrive: the kernel closes those that the peer attached.
+// Receive reads one message with at most limit files. The caller takes or closes the files. If
+// limit is 0, no descriptor can arrive, because the kernel closes all descriptors that the peer
+// attached.
 func (c *Conn) Receive(limit int) (Message, *Files, error) {
 	var oob []byte
 	if limit > 0 {

@@ -50,13 +50,13 @@ const (
 // Numbered returns the name of a file of a list.
 func (n FileName) Numbered(i int) FileName { return n + FileName(" "+strconv.Itoa(i)) }
 
-// Files are the open files of a message, by name. The zero value has none, and a nil *Files can be
-// sent. A file belongs to Files from Add to Take: Close closes those in between. Files is not safe
-// for concurrent use.
+// Files are the open files of a message, by name. The zero value has no files, and a nil *Files can
+// be sent. A file belongs to Files from Add to Take: Close closes the files that were added and not
+// taken. Files is not safe for concurrent use.
 type Files struct {
 	names []FileName
 	files []*os.File
-	lent  map[FileName]bool // files that belong to the caller of Lend; nil: none
+	lent  map[FileName]bool // files that belong to the caller of Lend; nil if there are none
 }
 
 // Lent returns files with one file that still belongs to the caller.
