@@ -346,9 +346,13 @@ func (s *SandboxService) ListPage(ctx context.Context, p *ListParams) (*SandboxP
 		query.Set("template", p.Template)
 	}
 	setPage(query, p.PageSize, p.NextToken)
-	sandboxes, head, err := list[SandboxInfo](ctx, s.client, "a sandbox", call{method: http.MethodGet, path: "/v2/sandboxes", query: query})
+	decoded, head, err := list[sandboxJSON](ctx, s.client, "a sandbox", call{method: http.MethodGet, path: "/v2/sandboxes", query: query})
 	if err != nil {
 		return nil, err
+	}
+	sandboxes := make([]SandboxInfo, len(decoded))
+	for i := range decoded {
+		sandboxes[i] = decoded[i].info()
 	}
 	return &SandboxPage{sandboxes, head.header.Get(protocol.HeaderNextToken)}, nil
 }

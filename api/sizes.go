@@ -19,15 +19,27 @@ func mebibytes(bytes int64) int64 {
 	return (bytes-1)>>20 + 1
 }
 
+// sandboxJSON is the JSON of a sandbox in the API. Lists are decoded into it directly: for a type
+// with an UnmarshalJSON method, encoding/json reads the text twice as often.
+type sandboxJSON struct {
+	sandboxFields
+	sizes
+}
+
+// sandboxFields has the fields of SandboxInfo, without its method UnmarshalJSON.
+type sandboxFields SandboxInfo
+
+func (s *sandboxJSON) info() SandboxInfo {
+	info := SandboxInfo(s.sandboxFields)
+	info.MemoryBytes, info.DiskBytes = s.bytes()
+	return info
+}
+
 // UnmarshalJSON decodes the JSON of the API, whose sizes are in MiB.
 func (i *SandboxInfo) UnmarshalJSON(text []byte) error {
-	type plain SandboxInfo
-	said := struct {
-		*plain
-		sizes
-	}{plain: (*plain)(i)}
-	err := json.Unmarshal(text, &said)
-	i.MemoryBytes, i.DiskBytes = said.bytes()
+	decoded := sandboxJSON{sandboxFields: sandboxFields(*i)}
+	err := json.Unmarshal(text, &decoded)
+	*i = decoded.info()
 	return err
 }
 
