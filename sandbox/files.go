@@ -170,7 +170,9 @@ func (f *Files) WriteText(ctx context.Context, path, text string, p *FileParams)
 
 // WriteFrom is like Write, but streams the bytes of r; a nil r writes an empty file. If r returns
 // an error, WriteFrom ends the upload and returns the error. The file is then in the state that
-// Write describes for a failed write.
+// Write describes for a failed write. Of an [*os.File] that is a regular file, WriteFrom sends the
+// bytes that the file has at the start; if the file gets shorter meanwhile, the error is
+// [io.ErrUnexpectedEOF].
 //
 // While a Read of r blocks, WriteFrom asks the service every few seconds about the sandbox. When
 // the sandbox has ended or is paused, WriteFrom returns [ErrGone]. If ctx ends, or the sandbox ends
@@ -226,8 +228,8 @@ func (f *Files) write(ctx context.Context, path string, r io.Reader, p *FilePara
 	if r == nil {
 		r = strings.NewReader("")
 	}
-	s := &source{r: r, idle: newIdleTimer(p.IdleTimeout, cancel), progress: progress}
-	if lengthOf(r) < 0 { // other readers never block
+	s := &source{r: r, length: lengthOf(r), idle: newIdleTimer(p.IdleTimeout, cancel), progress: progress}
+	if bufferedIn(r) < 0 { // other readers never block
 		attending.Go(func() { s.attend(ctx, cmp.Or(p.IdleTimeout, DefaultIdleTimeout), f.sb.ended, cancel) })
 	}
 	err = f.upload(ctx, path, s, p)
@@ -241,7 +243,7 @@ func (f *Files) write(ctx context.Context, path string, r io.Reader, p *FilePara
 }
 
 func (f *Files) upload(ctx context.Context, path string, s *source, p *FileParams) error {
-	length := lengthOf(s.r)
+	length := s.length
 	var content io.Reader = s
 	contentType, encoding := "application/octet-stream", ""
 	switch {

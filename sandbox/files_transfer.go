@@ -131,9 +131,11 @@ func unexpectedEOF(err error) error {
 // longer uses them.
 type source struct {
 	r        io.Reader
+	length   int64 // the bytes of r to send; -1 means all until io.EOF
 	idle     *idleTimer
 	progress *progress
 
+	sent    int64 // the bytes read so far; Read alone uses it
 	mu      sync.Mutex
 	ended   bool
 	reads   int   // the number of reads of r so far
@@ -144,6 +146,12 @@ type source struct {
 var errUploadEnded = errors.New("the upload has ended")
 
 func (s *source) Read(p []byte) (int, error) {
+	if s.length >= 0 {
+		if s.sent == s.length {
+			return 0, io.EOF
+		}
+		p = p[:min(int64(len(p)), s.length-s.sent)]
+	}
 	going := s.going(func() {
 		s.idle.stop()
 		s.reads++
@@ -153,6 +161,10 @@ func (s *source) Read(p []byte) (int, error) {
 		return 0, errUploadEnded
 	}
 	n, err := s.r.Read(p)
+	s.sent += int64(n)
+	if s.sent < s.length && errors.Is(err, io.EOF) {
+		err = fmt.Errorf("%w: it had %d bytes at the start of the upload, and %d now", io.ErrUnexpectedEOF, s.length, s.sent)
+	}
 	going = s.going(func() {
 		s.reading = false
 		s.idle.arm()
@@ -238,8 +250,34 @@ func (s *source) silent() int {
 	return s.reads
 }
 
-// lengthOf returns the number of bytes that r will return, or -1 if it is unknown.
+// minFileLength is the length below which the length of a file is not announced. Short files gain
+// nothing by it, and files of Linux's sysfs have fewer bytes than their size.
+const minFileLength = 1 << 20
+
+// lengthOf returns the number of bytes to announce for r, or -1 if the number is unknown. A service
+// that knows the number refuses at once what does not fit on its disk.
 func lengthOf(r io.Reader) int64 {
+	if n := bufferedIn(r); n >= 0 {
+		return n
+	}
+	file, ok := r.(*os.File)
+	if !ok {
+		return -1
+	}
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return -1
+	}
+	offset, err := file.Seek(0, io.SeekCurrent)
+	if n := info.Size() - offset; err == nil && n >= minFileLength {
+		return n
+	}
+	return -1
+}
+
+// bufferedIn returns the number of bytes that r has in memory, or -1 if r is of a type that may
+// block.
+func bufferedIn(r io.Reader) int64 {
 	switch r := r.(type) {
 	case *bytes.Reader:
 		return int64(r.Len())

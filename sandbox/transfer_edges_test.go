@@ -164,6 +164,7 @@ func TestEndedUploadLeavesItsReader(t *testing.T) {
 	var s *source
 	s = &source{
 		r:        readerFunc(func(p []byte) (int, error) { reads++; s.end(); return len(p), nil }),
+		length:   -1,
 		idle:     newIdleTimer(-1, nil),
 		progress: newProgress(func(int64) { told++ }),
 	}
@@ -174,6 +175,56 @@ func TestEndedUploadLeavesItsReader(t *testing.T) {
 	}
 	if reads != 1 || told != 0 {
 		t.Errorf("%d reads and %d reports, want one read, which the end overtook, and none", reads, told)
+	}
+}
+
+// TestUploadsOfFiles checks that the upload of a file has the length that the file has at the
+// start, and what becomes of files that change meanwhile.
+func TestUploadsOfFiles(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "file")
+	text := bytes.Repeat([]byte("0123456789abcdef"), minFileLength/16)
+	type upload struct{ length, bytes int64 }
+	var change func() error // what happens when the request has come
+	came := make(chan upload, 1)
+	s := newService(t)
+	s.files = func(_ http.ResponseWriter, r *http.Request) {
+		if err := change(); err != nil {
+			t.Error(err)
+		}
+		n, _ := io.Copy(io.Discard, r.Body)
+		came <- upload{r.ContentLength, n}
+	}
+	nothing := func() error { return nil }
+	whole, more := int64(len(text)), int64(len(text)+100)
+	for _, tt := range []struct {
+		name   string
+		size   int64
+		offset int64
+		change func() error
+		length int64
+		want   error
+	}{
+		{"short", whole - 1, 0, nothing, -1, nil},
+		{"long", whole, 0, nothing, whole, nil},
+		{"begun", more, 100, nothing, whole, nil},
+		{"almost at its end", more, 101, nothing, -1, nil},
+		{"that grows", 8 * whole, 0, func() error { return os.Truncate(name, 9*whole) }, 8 * whole, nil},
+		{"that shrinks", 64 * whole, 0, func() error { return os.Truncate(name, 0) }, 64 * whole, io.ErrUnexpectedEOF},
+	} {
+		must.Do(t, os.WriteFile(name, text, 0o600))
+		must.Do(t, os.Truncate(name, tt.size))
+		file, err := os.Open(name)
+		must.Do(t, err)
+		_, err = file.Seek(tt.offset, io.SeekStart)
+		must.Do(t, err)
+		change = tt.change
+		err = s.sandbox().Files.WriteFrom(t.Context(), "/x", file, nil)
+		got := <-came
+		if !errors.Is(err, tt.want) || got.length != tt.length || tt.want == nil && got.bytes != tt.size-tt.offset {
+			t.Errorf("a file %s: got %+v and %v, want %d bytes, the length %d and %v", tt.name, got, err, tt.size-tt.offset, tt.length, tt.want)
+		}
+		must.Do(t, file.Close())
 	}
 }
 

@@ -129,7 +129,7 @@ func (v *Volume) Write(ctx context.Context, path string, data []byte, p *VolumeF
 // of r blocks, WriteFrom behaves like [Files.WriteFrom]: it notices that the volume was deleted,
 // and then does not wait for the Read.
 func (v *Volume) WriteFrom(ctx context.Context, path string, r io.Reader, p *VolumeFileParams) error {
-	if r == nil || lengthOf(r) >= 0 {
+	if r == nil || bufferedIn(r) >= 0 {
 		_, err := v.content.Write(ctx, path, r, p.write())
 		return v.failed("write", path, err)
 	}
@@ -137,7 +137,7 @@ func (v *Volume) WriteFrom(ctx context.Context, path string, r io.Reader, p *Vol
 	defer attending.Wait()
 	life, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s := &source{r: r, idle: newIdleTimer(-1, cancel), progress: newProgress(nil)}
+	s := &source{r: r, length: -1, idle: newIdleTimer(-1, cancel), progress: newProgress(nil)}
 	attending.Go(func() { s.attend(life, DefaultIdleTimeout, v.exists, cancel) })
 	_, err := v.content.Write(life, path, s, p.write())
 	switch own := s.end(); {

@@ -178,9 +178,7 @@ func (m *Mirror) upload(ctx context.Context, root *os.Root, p *plan, from tree) 
 // download copies entries from the sandbox to this machine.
 func (m *Mirror) download(ctx context.Context, root *os.Root, p *plan, from tree) error {
 	return m.remote().read(ctx, packLine, listOf(p.send), func(stream io.Reader) error {
-		if m.Progress != nil {
-			stream = transfer.Counted(stream, m.Progress)
-		}
+		stream = transfer.Counted(stream, m.Progress)
 		return m.receive(ctx, root, p, from, stream)
 	})
 }

@@ -146,20 +146,17 @@ func (c *Copy) file(ctx context.Context, from, to End, mode fs.FileMode) error {
 		return err
 	}
 	defer end()
-	if c.Progress != nil {
-		r = Counted(r, c.Progress)
-	}
 	if c.BoundFiles && from.Store != nil {
 		r = &bounded{r: r, left: int64(c.MaxBytes), limit: c.MaxBytes}
 	}
 	switch {
 	case to.isStream():
-		_, err = io.Copy(c.IO.Out, r)
+		_, err = io.Copy(c.IO.Out, Counted(r, c.Progress))
 		return err
 	case to.Store == nil:
-		return writeLocal(to.Path, r, mode)
+		return writeLocal(to.Path, Counted(r, c.Progress), mode)
 	}
-	return to.Store.Write(ctx, to.Path, r, mode)
+	return to.Store.Write(ctx, to.Path, r, mode, c.Progress)
 }
 
 // open opens a file. end closes the file. The reader is the file itself, so that the sender can

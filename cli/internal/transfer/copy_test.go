@@ -43,8 +43,8 @@ func (s dirStore) Open(_ context.Context, name string) (io.ReadCloser, error) {
 	return os.Open(filepath.Join(s.dir, name))
 }
 
-func (s dirStore) Write(_ context.Context, name string, r io.Reader, mode fs.FileMode) error {
-	return writeLocal(filepath.Join(s.dir, name), r, mode)
+func (s dirStore) Write(_ context.Context, name string, r io.Reader, mode fs.FileMode, progress func(int64)) error {
+	return writeLocal(filepath.Join(s.dir, name), Counted(r, progress), mode)
 }
 
 func (s dirStore) UploadDir(_ context.Context, local, dir string, _ *Copy) error {

@@ -70,8 +70,13 @@ func amount(bytes int64) string {
 }
 
 // Counted returns a reader of r that calls tell after each Read with the number of bytes that were
-// read so far.
-func Counted(r io.Reader, tell func(bytes int64)) io.Reader { return &counted{r: r, tell: tell} }
+// read so far. If tell is nil, Counted returns r.
+func Counted(r io.Reader, tell func(bytes int64)) io.Reader {
+	if tell == nil {
+		return r
+	}
+	return &counted{r: r, tell: tell}
+}
 
 type counted struct {
 	r    io.Reader

@@ -18,8 +18,8 @@ type Store interface {
 	// Open opens a file for reading.
 	Open(ctx context.Context, path string) (io.ReadCloser, error)
 	// Write writes a file and the directories that it needs. The file is executable if mode is
-	// executable.
-	Write(ctx context.Context, path string, r io.Reader, mode fs.FileMode) error
+	// executable. progress is called with the number of bytes sent so far; nil means no calls.
+	Write(ctx context.Context, path string, r io.Reader, mode fs.FileMode, progress func(bytes int64)) error
 	// UploadDir and DownloadDir copy the content of a directory with the settings of c.
 	UploadDir(ctx context.Context, local, dir string, c *Copy) error
 	DownloadDir(ctx context.Context, dir, local string, c *Copy) error
@@ -56,9 +56,9 @@ func (s *sandboxStore) Open(ctx context.Context, name string) (io.ReadCloser, er
 	return s.sandbox.Files.Open(ctx, path.Clean(name), &sandbox.FileParams{User: s.user})
 }
 
-func (s *sandboxStore) Write(ctx context.Context, name string, r io.Reader, mode fs.FileMode) error {
+func (s *sandboxStore) Write(ctx context.Context, name string, r io.Reader, mode fs.FileMode, progress func(bytes int64)) error {
 	name = path.Clean(name)
-	if err := s.sandbox.Files.WriteFrom(ctx, name, r, &sandbox.FileParams{User: s.user}); err != nil {
+	if err := s.sandbox.Files.WriteFrom(ctx, name, r, &sandbox.FileParams{User: s.user, Progress: progress}); err != nil {
 		return err
 	}
 	if mode&0o111 == 0 {
@@ -124,12 +124,12 @@ func (s volumeStore) Open(ctx context.Context, name string) (io.ReadCloser, erro
 	return s.volume.Open(ctx, name)
 }
 
-func (s volumeStore) Write(ctx context.Context, name string, r io.Reader, mode fs.FileMode) error {
+func (s volumeStore) Write(ctx context.Context, name string, r io.Reader, mode fs.FileMode, progress func(bytes int64)) error {
 	var params *sandbox.VolumeFileParams
 	if mode&0o111 != 0 {
 		params = &sandbox.VolumeFileParams{Mode: new(uint32(0o755))}
 	}
-	return s.volume.WriteFrom(ctx, name, r, params)
+	return s.volume.WriteFrom(ctx, name, Counted(r, progress), params)
 }
 
 func (s volumeStore) UploadDir(ctx context.Context, local, dir string, c *Copy) error {
