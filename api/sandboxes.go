@@ -110,6 +110,9 @@ type SandboxInfo struct {
 	// it. Only Get sets Engine and Mounts.
 	Engine Engine  `json:"engine"`
 	Mounts []Mount `json:"mounts"`
+	// Image is the container image whose files the sandbox began with; empty means that it is
+	// unknown or that there is none. Only Get sets it, and only for a local cloud.
+	Image string `json:"image"`
 	// Domain is the domain of the sandbox. Only Get sets it.
 	Domain string `json:"domain"`
 }
@@ -120,6 +123,10 @@ type CreateParams struct {
 	// Template is an id or a name, with or without a tag, or the id of a snapshot;
 	// empty means "base".
 	Template string
+	// Image is a container image, such as "python:3.12-slim", whose files the sandbox has in place of
+	// the files of a template. The local cloud fetches it if it does not have it yet. Template then
+	// only chooses the engine. With another service, an image returns [errors.ErrUnsupported].
+	Image string
 	// Lifetime is the lifetime of the sandbox, rounded up to whole seconds. Zero means
 	// [DefaultLifetime].
 	Lifetime time.Duration
@@ -185,6 +192,7 @@ type createRequest struct {
 	Network             *createNetwork    `json:"network,omitempty"`
 	VolumeMounts        []VolumeMount     `json:"volumeMounts,omitempty"`
 	Mounts              []Mount           `json:"mounts,omitempty"`
+	Image               string            `json:"image,omitempty"`
 	MCP                 map[string]any    `json:"mcp,omitempty"`
 }
 
@@ -206,7 +214,7 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 		TemplateID: p.Template, Timeout: lifetime, AllowInternetAccess: p.AllowInternetAccess,
 		AutoPause: p.AutoPause, AutoPauseMemory: p.AutoPauseMemory,
 		Metadata: p.Metadata, EnvVars: p.Envs, Network: p.network(), VolumeMounts: p.VolumeMounts,
-		Mounts: p.Mounts, MCP: p.MCP,
+		Mounts: p.Mounts, MCP: p.MCP, Image: p.Image,
 	}
 	if p.AutoResume != nil {
 		request.AutoResume = &autoResume{*p.AutoResume}
@@ -219,6 +227,11 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 	}
 	if len(p.Mounts) > 0 {
 		if err := s.client.checkFeature(ctx, "mounts", "CreateParams.Mounts: only a local cloud shows directories of its machine"); err != nil {
+			return nil, err
+		}
+	}
+	if p.Image != "" {
+		if err := s.client.checkFeature(ctx, "image", "CreateParams.Image: only a local cloud begins with any image; elsewhere build a template with template.FromImage"); err != nil {
 			return nil, err
 		}
 	}

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,7 +97,7 @@ func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, er
 }
 
 func (c *Client) createTraced(ctx context.Context, cfg sandboxConfig) (*Sandbox, error) {
-	ctx, traced := tracing(ctx, c.trace.Create, cfg.template)
+	ctx, traced := tracing(ctx, c.trace.Create, cmp.Or(cfg.image, cfg.template))
 	sb, err := c.create(ctx, cfg)
 	traced(sb, err)
 	return sb, err
@@ -107,8 +108,8 @@ func (c *Client) create(ctx context.Context, cfg sandboxConfig) (*Sandbox, error
 		return c.api.Sandboxes.Create(ctx, cfg.createParams())
 	}, func(sb *api.Sandbox) []*api.Sandbox { return []*api.Sandbox{sb} })
 	failed, _ := errors.AsType[*api.Error](err)
-	switch template := clip.Text(cfg.template, 128); {
-	case failed != nil && failed.StatusCode == http.StatusNotFound: // The template is missing: a missing volume or secret has status 400.
+	switch template := clip.Text(cmp.Or(cfg.image, cfg.template), 128); {
+	case failed != nil && failed.StatusCode == http.StatusNotFound && cfg.image == "": // The template is missing: a missing volume or secret has status 400.
 		return nil, fmt.Errorf("sandbox: create from %s: %w: %w", template, ErrUnknownTemplate, err)
 	case err != nil:
 		return nil, fmt.Errorf("sandbox: create from %s: %w", template, err)
@@ -122,7 +123,7 @@ func (c *Client) create(ctx context.Context, cfg sandboxConfig) (*Sandbox, error
 
 func (c *sandboxConfig) createParams() *api.CreateParams {
 	p := &api.CreateParams{
-		Template: c.template, Lifetime: c.life(), Metadata: c.metadata, UniqueLabel: c.uniqueLabel, Envs: c.envs,
+		Template: c.template, Image: c.image, Lifetime: c.life(), Metadata: c.metadata, UniqueLabel: c.uniqueLabel, Envs: c.envs,
 		AllowInternetAccess: c.internet, Egress: c.rules(), PrivateTraffic: c.private,
 		HTTPSPorts: c.httpsPorts, RequestHost: c.requestHost, VolumeMounts: allAs(c.volumes, VolumeMount.wire),
 		Mounts: allAs(c.mounts, Mount.wire), MCP: c.mcp,

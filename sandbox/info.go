@@ -54,6 +54,9 @@ type Info struct {
 	// Mounts are the directories of the local cloud's machine that the sandbox can see, except
 	// the cloud's Pyodide distribution.
 	Mounts []Mount
+	// Image is the container image whose files the sandbox began with; empty means that it is unknown
+	// or that there is none.
+	Image  string
 	Domain string
 }
 
@@ -72,7 +75,7 @@ func infoOf(i api.SandboxInfo) Info {
 		EnvdVersion: i.EnvdVersion, Metadata: i.Metadata, EnvdUnresponsiveAtPause: i.EnvdUnresponsiveAtPause,
 		PauseMode: i.PauseMode, Lifecycle: (*Lifecycle)(i.Lifecycle), AccessToken: i.AccessToken,
 		AllowInternetAccess: i.AllowInternetAccess, Network: networkOf(i.Egress), Asks: i.Egress != nil && i.Egress.Ask,
-		VolumeMounts: allAs(i.VolumeMounts, volumeMountOf), Engine: i.Engine, Mounts: allAs(i.Mounts, mountOf), Domain: i.Domain,
+		VolumeMounts: allAs(i.VolumeMounts, volumeMountOf), Engine: i.Engine, Mounts: allAs(i.Mounts, mountOf), Image: i.Image, Domain: i.Domain,
 	}
 }
 

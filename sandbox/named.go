@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,9 +79,9 @@ func (c *Client) getOrCreate(ctx context.Context, name string, cfg sandboxConfig
 		return nil, err
 	}
 	if info != nil {
-		if cfg.templateAsked && !isOf(info, cfg.template) {
+		if from := cmp.Or(cfg.image, cfg.template); (cfg.templateAsked || cfg.image != "") && !isOf(info, from) {
 			return nil, fmt.Errorf("sandbox: get %q: %s was made from the template %s, not from %s: choose another name, or kill it: %w",
-				clip.Text(name, 64), info.ID, templateName(info), clip.Text(cfg.template, 128), api.ErrConflict)
+				clip.Text(name, 64), info.ID, templateName(info), clip.Text(from, 128), api.ErrConflict)
 		}
 		return c.connectTraced(ctx, info.ID, cfg)
 	}
@@ -113,8 +114,8 @@ func (c *Client) findNamed(ctx context.Context, name string) (found *Info, err e
 // isOf reports whether a sandbox was created from template, which is the id or a name of a
 // template.
 func isOf(info *Info, template string) bool {
-	template, _, _ = strings.Cut(template, ":")
-	return template == info.TemplateID || template == info.Alias
+	name, _, _ := strings.Cut(template, ":")
+	return template == info.TemplateID || name == info.TemplateID || name == info.Alias
 }
 
 func templateName(info *Info) string {

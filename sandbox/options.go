@@ -40,6 +40,7 @@ type config struct {
 type sandboxConfig struct {
 	template       string
 	templateAsked  bool // set by WithTemplate
+	image          string
 	expiry         Expiry
 	expiryAsked    bool   // set by WithExpiry
 	uniqueLabel    string // the value of api.CreateParams.UniqueLabel
@@ -130,6 +131,20 @@ func WithTemplate(template string) CreateOption {
 		}
 		return nil
 	})
+}
+
+// WithImage makes the sandbox begin with the files of a container image, such as
+// "python:3.12-slim", without a template. The first creation fetches the image, and may take
+// minutes. The local cloud keeps the image, and asks the registry about a tag at most once an hour.
+// If the registry does not answer, it uses the image that it has. WithTemplate then chooses only the
+// engine. An empty reference means no image.
+//
+// The image needs a shell at /bin/sh for commands, and a Python for code, which can import the
+// standard library and what the image has installed. The creation returns
+// [errors.ErrUnsupported] if the service is not a local cloud, or if the engine has no images: such
+// a service may build a template from the image, with template.FromImage.
+func WithImage(reference string) CreateOption {
+	return createOption(func(c *config) error { c.image = reference; return nil })
 }
 
 // WithMetadata adds labels to the sandbox. List and Reap can filter by labels.

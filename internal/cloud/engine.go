@@ -174,7 +174,7 @@ func (c *Cloud) buildTarget(ctx context.Context, name engine.Name) (builds.Targe
 	case report.Engine == engine.Wasm:
 		t.Refusal = guest.NoProcesses
 	case report.Engine == engine.Kubernetes:
-		t.Refusal = report.Promises[engine.SharedLayers]
+		t.Refusal, t.ByReference = report.Promises[engine.SharedLayers], true
 	case !ofRoom(report):
 		t.Machine = string(report.Engine)
 		t.OneUser = fmt.Sprintf("not supported by the %s engine: the containers of its built-in templates have one user, that of their image: begin with an image", report.Engine)
@@ -188,7 +188,7 @@ func (c *Cloud) buildTarget(ctx context.Context, name engine.Name) (builds.Targe
 		}
 		t.NoImages = report.Promises[engine.Images]
 		if keeper, keeps := e.(imageKeeper); keeps && t.NoImages == "" {
-			t.Images, t.Chosen = keptImages{c, keeper}, t.User == ""
+			t.Images, t.Has, t.Chosen = keptImages{c, keeper}, keeper.Has, t.User == ""
 			t.Machine += " " + keeper.Architecture()
 		}
 	case report.Isolation != engine.Full:

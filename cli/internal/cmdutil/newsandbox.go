@@ -26,6 +26,7 @@ type NewSandboxFlags struct {
 	Network   NetworkFlags
 	Resources ResourceFlags
 
+	image    string
 	metadata KeyValues
 	noCI     bool
 	id       idFlags
@@ -61,6 +62,7 @@ func (n *NewSandboxFlags) AddNew(cmd *cobra.Command, lifetime string) {
 }
 
 func (n *NewSandboxFlags) add(cmd *cobra.Command, lifetime string) {
+	n.all.StringVar(&n.image, "image", "", "begin with the files of container image `REF`, without a\ntemplate; needs a local cloud")
 	n.all.Var(&n.Lifetime, "lifetime", lifetime)
 	n.all.VarP(&n.metadata, "metadata", "m", "metadata of the sandbox, repeatable")
 	n.all.BoolVar(&n.noCI, "no-ci-metadata", false, "without metadata about the CI job (e2bctl help ci)")
@@ -102,7 +104,7 @@ func (n *NewSandboxFlags) Mounts() []sandbox.Mount { return n.mounts }
 
 // Options returns the options for the new sandbox. Commands use it if they do not call Create.
 func (n *NewSandboxFlags) Options() []sandbox.CreateOption {
-	options := []sandbox.CreateOption{sandbox.WithTemplate(n.Template)}
+	options := []sandbox.CreateOption{sandbox.WithTemplate(n.Template), sandbox.WithImage(n.image)}
 	expiry := n.End
 	expiry.After = time.Duration(n.Lifetime)
 	if expiry != (sandbox.Expiry{}) {

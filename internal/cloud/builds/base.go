@@ -93,13 +93,8 @@ func (r *run) image(ctx context.Context, from Spec) error {
 	if err != nil {
 		return cmp.Or(context.Cause(ctx), err)
 	}
-	r.state = templates.Content{
-		Layers: pulled.Layers, Engine: name, Image: &engine.Image{Reference: reference, Digest: pulled.Digest},
-		Envs: r.envsOf(pulled.Config), User: pulled.Config.User, Workdir: pulled.Config.Workdir,
-	}
-	if r.state.User != "" && r.state.Workdir == "" {
-		r.state.Workdir = "/"
-	}
+	warn := func(line string) { r.job.log.add(slog.LevelWarn, r.step, line) }
+	r.state = contentOf(name, reference, pulled, warn)
 	r.key = key("base", "image", cmp.Or(pulled.Digest, reference), r.target.Machine)
 	if err := checkSize(r.state.Envs); err != nil {
 		return fmt.Errorf("the image '%s': %w", clip.Text(reference, maxRepeated), err)
@@ -139,18 +134,25 @@ func (r *run) empty(ctx context.Context) (image.Image, error) {
 	return image.Image{Layers: []string{id}}, err
 }
 
-// envsOf returns the environment variables of an image, without those that a process cannot have.
-func (r *run) envsOf(config image.Config) map[string]string {
-	envs := map[string]string{}
-	for _, line := range config.Env {
+// contentOf returns the content of an image. warn receives a line for each part of the image's
+// configuration that is left out.
+func contentOf(name engine.Name, reference string, pulled image.Image, warn func(line string)) templates.Content {
+	content := templates.Content{
+		Layers: pulled.Layers, Engine: name, Image: &engine.Image{Reference: reference, Digest: pulled.Digest},
+		Envs: map[string]string{}, User: pulled.Config.User, Workdir: pulled.Config.Workdir,
+	}
+	if content.User != "" && content.Workdir == "" {
+		content.Workdir = "/"
+	}
+	for _, line := range pulled.Config.Env {
 		name, value, _ := strings.Cut(line, "=")
 		if !variableName().MatchString(name) || strings.Contains(value, "\x00") {
-			r.job.log.add(slog.LevelWarn, r.step, fmt.Sprintf("the image's variable %q is left out: no process can have it", clip.Text(name, maxRepeated)))
+			warn(fmt.Sprintf("the image's variable %q is left out: no process can have it", clip.Text(name, maxRepeated)))
 			continue
 		}
-		envs[name] = value
+		content.Envs[name] = value
 	}
-	return envs
+	return content
 }
 
 // CheckImage returns an [*ImageError] if the requested build cannot begin with the image

@@ -116,6 +116,11 @@ type Target struct {
 	Images   Images
 	NoImages string
 	Unpack   func(ctx context.Context, below []string, tar io.Reader, dir string) error
+	// Has reports whether an engine that stores images itself has the image with a digest. It is nil
+	// for an engine whose images are layers. ByReference means that the engine fetches the image of
+	// each sandbox itself.
+	Has         func(ctx context.Context, digest string) (bool, error)
+	ByReference bool
 }
 
 // Builder builds templates. It is safe for concurrent use. It must be closed before the store and
@@ -126,10 +131,11 @@ type Builder struct {
 	slots   chan struct{} // has room for maxRunning builds
 	work    sync.WaitGroup
 
-	mu     sync.Mutex
-	jobs   map[string]*job
-	order  []*job // the values of jobs, oldest first
-	closed bool
+	mu      sync.Mutex
+	jobs    map[string]*job
+	order   []*job            // the values of jobs, oldest first
+	fetches map[string]*fetch // the images that are fetched for sandboxes, by their keys in the cache
+	closed  bool
 }
 
 // job is a build that was requested after the start of the local cloud. Builder.mu guards the
@@ -156,7 +162,7 @@ func New(o Options) *Builder {
 		o.KeptImages = func() []layers.Use { return nil }
 	}
 	o.Cap = cmp.Or(o.Cap, DefaultCap)
-	return &Builder{options: o, uploads: OpenUploads(o.Store, o.Logger), slots: make(chan struct{}, maxRunning), jobs: map[string]*job{}}
+	return &Builder{options: o, uploads: OpenUploads(o.Store, o.Logger), slots: make(chan struct{}, maxRunning), jobs: map[string]*job{}, fetches: map[string]*fetch{}}
 }
 
 // Uploads returns the archives from which steps copy files.
@@ -388,6 +394,9 @@ func (b *Builder) Close() {
 	b.closed = true
 	for _, j := range b.order {
 		j.cancel(errEnded)
+	}
+	for _, f := range b.fetches {
+		f.cancel(ErrClosed)
 	}
 	b.mu.Unlock()
 	b.work.Wait()

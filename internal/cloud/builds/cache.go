@@ -28,6 +28,9 @@ type Cache struct {
 type cached struct {
 	State templates.Content
 	Used  time.Time
+	// LookedUp is the time of the registry's answer for the content of an image. It is zero for the
+	// result of a step.
+	LookedUp time.Time `json:",omitzero"`
 }
 
 // OpenCache returns the cache of a store. It must be called before layers that nobody holds are
@@ -55,11 +58,15 @@ func OpenCache(s *store.Store, set *layers.Set, logger *slog.Logger) *Cache {
 }
 
 // get returns the result of a step. It holds the layers of the result for the caller.
-func (c *Cache) get(key string) (templates.Content, bool) {
+func (c *Cache) get(key string) (templates.Content, bool) { return c.getNewer(key, time.Time{}) }
+
+// getNewer returns the content of an image that was looked up at or after a time. It holds the
+// layers of the content for the caller.
+func (c *Cache) getNewer(key string, since time.Time) (templates.Content, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	entry := c.entries[key]
-	if entry == nil {
+	if entry == nil || entry.LookedUp.Before(since) {
 		return templates.Content{}, false
 	}
 	if _, err := c.layers.Hold(entry.State.Layers...); err != nil {
@@ -70,8 +77,11 @@ func (c *Cache) get(key string) (templates.Content, bool) {
 }
 
 // put records the result of a step.
-func (c *Cache) put(key string, s templates.Content) error {
-	entry := &cached{s, time.Now().UTC()}
+func (c *Cache) put(key string, s templates.Content) error { return c.putLookedUp(key, s, time.Time{}) }
+
+// putLookedUp records the content of an image, with the time of the registry's answer.
+func (c *Cache) putLookedUp(key string, s templates.Content, at time.Time) error {
+	entry := &cached{s, time.Now().UTC(), at.UTC()}
 	value, err := json.Marshal(entry)
 	if err != nil {
 		return err

@@ -347,11 +347,26 @@ func (s *server) kept(t *testing.T) int {
 type fakeImages struct {
 	all    map[string]image.Image
 	layers *layers.Set
+	mu     sync.Mutex // guards logins
 	logins []*image.Auth
+	fails  error         // the error of the next calls; nil: they look in all
+	stop   chan struct{} // nil, or the calls wait until it is closed
 }
 
 func (f *fakeImages) Pull(ctx context.Context, reference string, auth *image.Auth, progress func(string)) (image.Image, error) {
+	f.mu.Lock()
 	f.logins = append(f.logins, auth)
+	f.mu.Unlock()
+	if f.stop != nil {
+		select {
+		case <-f.stop:
+		case <-ctx.Done():
+			return image.Image{}, ctx.Err()
+		}
+	}
+	if f.fails != nil {
+		return image.Image{}, f.fails
+	}
 	found, ok := f.all[reference]
 	if !ok {
 		return image.Image{}, errors.New("there is no such image")

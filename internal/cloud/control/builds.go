@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/builds"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
+	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
@@ -345,7 +347,12 @@ func buildError(err error) *apiError {
 	if e, ok := errors.AsType[*builds.SpaceError](err); ok {
 		return &apiError{Code: http.StatusInsufficientStorage, Message: e.Error()}
 	}
+	if e, ok := errors.AsType[*builds.FetchError](err); ok && !shortage.IsDisk(err) {
+		return &apiError{Code: fetchStatus(e), Message: reason(e)}
+	}
 	switch {
+	case errors.Is(err, builds.ErrFetches):
+		return &apiError{Code: http.StatusTooManyRequests, Message: fmt.Sprintf("%d images are being fetched, which is the limit: try again when one of them is here", builds.MaxActive)}
 	case errors.Is(err, builds.ErrBusy):
 		return &apiError{Code: http.StatusTooManyRequests, Message: fmt.Sprintf("you have reached the maximum number of concurrent template builds, %d", builds.MaxActive)}
 	case errors.Is(err, builds.ErrClosed):
@@ -356,4 +363,19 @@ func buildError(err error) *apiError {
 		return &apiError{Code: http.StatusBadRequest, Message: reason(err)}
 	}
 	return nil
+}
+
+// fetchStatus returns the status of the answer to a create whose image could not be fetched, by the
+// registry's answer. The client's own key is right, so the answer is never 401 or 403.
+func fetchStatus(e *builds.FetchError) int {
+	_, unreached := errors.AsType[net.Error](e.Err)
+	switch {
+	case e.Status == http.StatusNotFound:
+		return http.StatusNotFound
+	case e.Status == http.StatusTooManyRequests:
+		return http.StatusServiceUnavailable
+	case unreached, e.Status >= 500:
+		return http.StatusBadGateway
+	}
+	return http.StatusBadRequest
 }

@@ -1,13 +1,16 @@
 package control
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"maps"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/builds"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
@@ -41,6 +44,7 @@ type createRequest struct {
 	Network             *networkRequest    `json:"network"`
 	VolumeMounts        []volumeMount      `json:"volumeMounts"`
 	Mounts              []hostMount        `json:"mounts"` // not a field of the service
+	Image               string             `json:"image"`  // not a field of the service; "": the files are those of the template
 
 	egress *network.Rules // set by validate
 }
@@ -71,10 +75,14 @@ func (s *Service) create(d dialect) handler {
 		if err := q.validate(); err != nil {
 			return err
 		}
-		t, build, err := s.templateOf(&q)
+		t, build, release, err := s.templateOf(r.Context(), &q)
 		if err != nil {
 			return err
 		}
+		defer release()
+		ctx, cancel := context.WithTimeout(r.Context(), requestDeadline)
+		defer cancel()
+		r = r.WithContext(ctx)
 		if err := s.checkSecrets(q.egress); err != nil {
 			return err
 		}
@@ -101,16 +109,69 @@ func (s *Service) create(d dialect) handler {
 	}
 }
 
-// templateOf returns the template of a sandbox, and the template's build. No template that comes
-// with a local cloud has the gateway for MCP servers. If a client requests MCP servers and the
-// template does not exist, the error explains how to build such a template.
-func (s *Service) templateOf(q *createRequest) (lifecycle.Template, templates.Build, error) {
-	t, build, err := s.findTemplate(q.TemplateID)
+// templateOf returns the template of a sandbox, and the template's build. The caller must call
+// release after the sandbox was created. No template that comes with a local cloud has the gateway
+// for MCP servers. If a client requests MCP servers and the template does not exist, the error
+// explains how to build such a template.
+func (s *Service) templateOf(ctx context.Context, q *createRequest) (t lifecycle.Template, build templates.Build, release func(), err error) {
+	if named := imageOf(q); named != "" {
+		return s.fromImage(ctx, q, named)
+	}
+	t, build, err = s.findTemplate(q.TemplateID)
 	if e, ok := errors.AsType[*templates.Error](err); ok && q.MCP != nil && e.Kind == templates.NotFound {
 		err = errorf(http.StatusNotFound, "%s: a local cloud brings no program for MCP servers: build a template %s with the program mcp-gateway", e, bounded(q.TemplateID))
 	}
-	return t, build, err
+	return t, build, func() {}, err
 }
+
+// imageOf returns the container image with which a sandbox begins; "" if it begins with a template.
+// Clients without a field for the image name it in place of the template. The name of an image then
+// begins with a registry, which has a dot or a port. No name of a template begins in this way.
+func imageOf(q *createRequest) string {
+	if q.Image != "" {
+		return q.Image
+	}
+	registry, _, more := strings.Cut(q.TemplateID, "/")
+	host, port, hasPort := strings.Cut(registry, ":")
+	if _, err := strconv.ParseUint(port, 10, 16); hasPort && err != nil {
+		return ""
+	}
+	if more && (hasPort || strings.Contains(host, ".")) {
+		return q.TemplateID
+	}
+	return ""
+}
+
+// fromImage returns the template of a sandbox that begins with an image. Such a template is stored
+// nowhere. Its id is the reference of the image. A request that names an image in its own field may
+// also name a template, which chooses the engine.
+func (s *Service) fromImage(ctx context.Context, q *createRequest, reference string) (lifecycle.Template, templates.Build, func(), error) {
+	none := func() {}
+	if name, ok := builds.BuiltIn(reference); ok {
+		t, build, err := s.findTemplate(name)
+		return t, build, none, err
+	}
+	var chosen templates.Build
+	if q.Image != "" {
+		var err error
+		if _, chosen, err = s.findTemplate(q.TemplateID); err != nil {
+			return lifecycle.Template{}, templates.Build{}, none, err
+		}
+	}
+	if len(reference) > maxImageName {
+		return lifecycle.Template{}, templates.Build{}, none, invalid("the name of the image has more than %d bytes", maxImageName)
+	}
+	content, err := s.options.Builds.FromImage(ctx, chosen.Engine, reference)
+	if err != nil {
+		return lifecycle.Template{}, templates.Build{}, none, err
+	}
+	return lifecycle.Template{
+		ID: reference, User: content.User, Workdir: content.Workdir, Engine: s.engineOf(content.Engine), Image: content.Image,
+	}, templates.Build{Content: content}, func() { s.options.Builds.Release(content) }, nil
+}
+
+// maxImageName bounds the name of an image, in bytes.
+const maxImageName = 1024
 
 // envsOf returns the environment of a sandbox: the variables of the build, overridden by the
 // requested ones.

@@ -14,7 +14,7 @@ const operationUpload = "UploadFiles"
 // operations.
 func (s *Service) operationsByCall() map[string]string {
 	names := map[string]string{"PUT " + pathUploads: operationUpload}
-	for _, table := range [][]route{s.table(), s.savingTable(), s.belowTemplate()} {
+	for _, table := range [][]route{s.table(), s.slowTable(), s.belowTemplate()} {
 		for _, call := range table {
 			if call.operation != "" {
 				names[call.method+" "+call.path] = call.operation

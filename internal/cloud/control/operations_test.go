@@ -33,7 +33,7 @@ func TestOperation(t *testing.T) {
 		}
 	}
 	// Calls without a name are not served.
-	for _, call := range append(s.table(), s.savingTable()...) {
+	for _, call := range append(s.table(), s.slowTable()...) {
 		if call.operation != "" || call.path == pathBelowTemplate {
 			continue
 		}

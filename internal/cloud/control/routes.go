@@ -23,9 +23,7 @@ type route struct {
 // the user more than a bare 404.
 func (s *Service) table() []route {
 	return []route{
-		{"CreateSandbox", "POST", "/sandboxes", s.create(version1)},
 		{"ListSandboxes", "GET", "/sandboxes", s.listRunning},
-		{"CreateSandbox", "POST", "/v2/sandboxes", s.create(version2)},
 		{"ListSandboxes", "GET", "/v2/sandboxes", s.list},
 		{"GetSandbox", "GET", "/sandboxes/{id}", s.get},
 		{"KillSandbox", "DELETE", "/sandboxes/{id}", s.kill},
@@ -76,10 +74,12 @@ func (s *Service) table() []route {
 	}
 }
 
-// savingTable returns the calls that save a sandbox. They have no deadline, because saving
-// takes long and the client waits for it.
-func (s *Service) savingTable() []route {
+// slowTable returns the calls that save a sandbox or fetch an image. They have no deadline for that
+// part of their work, because it takes long and the client waits for it.
+func (s *Service) slowTable() []route {
 	return []route{
+		{"CreateSandbox", "POST", "/sandboxes", s.create(version1)},
+		{"CreateSandbox", "POST", "/v2/sandboxes", s.create(version2)},
 		{"PauseSandbox", "POST", "/sandboxes/{id}/pause", s.pause},
 		{"ForkSandbox", "POST", "/sandboxes/{id}/fork", s.fork},
 		{"SnapshotSandbox", "POST", "/sandboxes/{id}/snapshots", s.snapshot},
@@ -89,15 +89,17 @@ func (s *Service) savingTable() []route {
 // routes returns the handler of the API.
 func (s *Service) routes() *http.ServeMux {
 	mux := http.NewServeMux()
-	for path, methods := range byPath(s.table()) {
-		mux.Handle(path, inTime(s.dispatch(methods)))
+	table := s.slowTable()
+	for _, r := range s.table() {
+		r.handler = inTime(r.handler)
+		table = append(table, r)
+	}
+	for path, methods := range byPath(table) {
+		mux.Handle(path, s.dispatch(methods))
 	}
 	for name, what := range unservedPaths {
 		mux.Handle(name, s.dispatch(what))
 		mux.Handle(name+"/{rest...}", s.dispatch(what))
-	}
-	for path, methods := range byPath(s.savingTable()) {
-		mux.Handle(path, s.dispatch(methods))
 	}
 	mux.Handle("/", s.dispatch(nil))
 	return mux
@@ -114,13 +116,13 @@ func byPath(table []route) map[string]map[string]handler {
 	return paths
 }
 
-// inTime sets the deadline of a request.
-func inTime(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// inTime returns a handler whose requests have a deadline.
+func inTime(h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), requestDeadline)
 		defer cancel()
-		h.ServeHTTP(w, r.WithContext(ctx))
-	})
+		return h(w, r.WithContext(ctx))
+	}
 }
 
 // dispatch chooses the handler by method. The mux could also do this, but its refusal of a method

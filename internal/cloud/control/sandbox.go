@@ -49,6 +49,7 @@ type detail struct {
 	PauseMode           string          `json:"pauseMode,omitempty"` // "full" or "filesystem" for a paused sandbox
 	Engine              string          `json:"engine,omitempty"`    // the service has no fields Engine and Mounts
 	Mounts              []hostMount     `json:"mounts,omitempty"`
+	Image               string          `json:"image,omitempty"` // nor the field Image
 }
 
 // onTimeout is the action at the end of a sandbox's lifetime.
@@ -101,6 +102,9 @@ func (s *Service) detail(sb lifecycle.Sandbox) detail {
 		listed: s.listed(sb), EnvdAccessToken: sb.AccessToken, AllowInternetAccess: sb.Internet,
 		Network: networkAnswer(sb.Network), Lifecycle: onTimeout{AutoResume: sb.AutoResume, OnTimeout: "kill"},
 		Engine: string(s.engineOf(sb.Template.Engine)), Mounts: hostMountAnswer(s.options.Mounts, sb.Mounts),
+	}
+	if sb.Template.Image != nil {
+		d.Image = sb.Template.Image.Reference
 	}
 	if sb.AutoPause {
 		d.Lifecycle.OnTimeout = "pause"

@@ -199,6 +199,15 @@ func (r *registry) blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, er
 	return newWhole(body, d.Size, d.Digest)
 }
 
+// StatusOf returns the HTTP status of the registry's answer that is the reason for an error of
+// [Puller]; 0 if there is no such answer.
+func StatusOf(err error) int {
+	if refused, ok := errors.AsType[*transport.Error](err); ok {
+		return refused.StatusCode
+	}
+	return 0
+}
+
 // explain adds a remedy to an error of a registry.
 func explain(ref name.Reference, err error) error {
 	registry := ref.Context().RegistryStr()
