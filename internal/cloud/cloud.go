@@ -143,7 +143,7 @@ func (c *Cloud) assemble(config *tls.Config) {
 	c.kept.Sweep()
 	c.keeping.begin(c.collectImages)
 	c.builds = builds.New(builds.Options{
-		Store: c.store, Templates: all, Layers: c.kept, Cache: cache, KeptImages: c.images.Uses, Cap: o.Space, Logger: o.Logger,
+		Store: c.store, Templates: all, Layers: c.kept, Cache: cache, KeptImages: c.images.Uses, Cap: o.Space, ImageCap: o.Images.MaxBytes, Logger: o.Logger,
 		Launch: func(ctx context.Context, spec lifecycle.Spec) (builds.Sandbox, error) { return c.open(ctx, spec, nil) },
 		Engine: o.Engine, Target: c.buildTarget,
 		Limits: describe(o.Limits), Path: searchPath(c.python),

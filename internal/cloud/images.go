@@ -17,6 +17,7 @@ type ImageSources struct {
 	Mirrors  map[string]string // maps registries to URLs
 	Insecure []string          // registries without TLS
 	Dirs     []string          // directories from which images may be read
+	MaxBytes int64             // maximum bytes of images that no template and no cached step uses; 0: no bound of their own
 }
 
 // openImages returns the puller that fetches images for the room.

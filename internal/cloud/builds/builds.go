@@ -95,7 +95,10 @@ type Options struct {
 	Limits string // description of the limits of a sandbox, for the log of a build
 	Path   string // the value of PATH for processes in sandboxes
 	Cap    int64  // the maximum size of layers, cached steps and archives, in bytes; 0 means DefaultCap
-	Logger *slog.Logger
+	// ImageCap bounds the bytes of kept images that no template and no cached step uses; 0 means that
+	// only Cap bounds them.
+	ImageCap int64
+	Logger   *slog.Logger
 }
 
 // Target describes the properties of an engine that builds depend on.

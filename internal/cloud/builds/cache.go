@@ -114,6 +114,21 @@ func (c *Cache) uses() []layers.Use {
 	return all
 }
 
+// split returns the last use of each image for sandboxes, and of each result of a step.
+func (c *Cache) split() (images, steps []layers.Use) {
+	all := c.uses()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, one := range all {
+		if entry := c.entries[one.Name]; entry != nil && !entry.LookedUp.IsZero() {
+			images = append(images, one)
+		} else {
+			steps = append(steps, one)
+		}
+	}
+	return images, steps
+}
+
 // held returns the layers that the entries hold.
 func (c *Cache) held() map[string]bool {
 	c.mu.Lock()

@@ -349,6 +349,7 @@ type fakeImages struct {
 	layers *layers.Set
 	mu     sync.Mutex // guards logins
 	logins []*image.Auth
+	size   int           // of each layer, in bytes
 	fails  error         // the error of the next calls; nil: they look in all
 	stop   chan struct{} // nil, or the calls wait until it is closed
 }
@@ -373,7 +374,7 @@ func (f *fakeImages) Pull(ctx context.Context, reference string, auth *image.Aut
 	}
 	progress("pulling " + reference)
 	id, err := f.layers.Add(func(dir string, share bool) (bool, error) {
-		return share, os.WriteFile(filepath.Join(dir, "files"), nil, 0o600)
+		return share, os.WriteFile(filepath.Join(dir, "files"), make([]byte, f.size), 0o600)
 	})
 	found.Layers = []string{id}
 	return found, err

@@ -159,7 +159,10 @@ func (b *Builder) fetch(ctx context.Context, name engine.Name, target Target, ke
 	if err := checkSize(content.Envs); err != nil {
 		return &FetchError{Status: http.StatusBadRequest, Err: fmt.Errorf("the image '%s': %w", clip.Text(reference, maxRepeated), err)}
 	}
-	return b.options.Cache.putLookedUp(key, content, now)
+	if err := b.options.Cache.putLookedUp(key, content, now); err != nil {
+		return err
+	}
+	return b.trimImages(ctx, key)
 }
 
 // fetchFailed returns the error of a fetch. It returns nil if the cache has the image to which the

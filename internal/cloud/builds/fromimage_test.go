@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
@@ -77,6 +78,41 @@ func TestTagsOfSandboxes(t *testing.T) {
 	images.fails = refused
 	from("python:3", "", 1, refused)
 
+}
+
+// TestImagesAreBounded checks that the least recently used images are dropped, and never one that a
+// template needs.
+func TestImagesAreBounded(t *testing.T) {
+	t.Parallel()
+	const size = 1 << 20
+	all := map[string]image.Image{}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		all[name] = image.Image{Digest: "sha256:" + name}
+	}
+	images := &fakeImages{all: all, size: size}
+	s := newWorld().serve(t, t.TempDir(), func(o *Options) {
+		images.layers = o.Layers
+		o.ImageCap = 5 * size / 2
+		o.Target = func(context.Context, engine.Name) (Target, error) { return Target{Images: images}, nil }
+	})
+	s.built(t, "made", Spec{FromImage: "d"})
+	for _, use := range []struct {
+		name string
+		want bool // the image is fetched
+	}{{"a", true}, {"b", true}, {"a", false}, {"c", true}, {"a", false}, {"b", true}, {"a", false}, {"c", true}} {
+		before := len(images.logins)
+		content, err := s.FromImage(t.Context(), "", use.name)
+		must.Do(t, err)
+		s.Release(content)
+		if fetched := len(images.logins) > before; fetched != use.want {
+			t.Errorf("%s was fetched: %v, want %v", use.name, fetched, use.want)
+		}
+	}
+	space, err := s.Space(t.Context())
+	must.Do(t, err)
+	if space.Bytes < 3*size || space.Bytes > 4*size {
+		t.Errorf("layers have %d bytes, want those of two images and a template", space.Bytes)
+	}
 }
 
 // TestFetchesAreShared checks that calls for one image share a fetch, that it goes on without

@@ -132,6 +132,55 @@ func (b *Builder) MakeRoom(ctx context.Context, bytes int64) error {
 	return &SpaceError{space}
 }
 
+// trimImages drops kept images, least recently used first, until they are within ImageCap. It keeps
+// the one with a key in the cache.
+func (b *Builder) trimImages(ctx context.Context, newest string) error {
+	if b.options.ImageCap == 0 {
+		return nil
+	}
+	sizes, err := b.options.Store.Usage(ctx, store.Layers)
+	if err != nil {
+		return err
+	}
+	images, steps := b.options.Cache.split()
+	used := b.used()
+	for _, step := range steps {
+		for _, id := range step.Layers {
+			used[id] = true
+		}
+	}
+	images = append(images, b.options.KeptImages()...)
+	slices.SortStableFunc(images, func(x, y layers.Use) int { return x.At.Compare(y.At) })
+	holders, total := map[string]int{}, int64(0)
+	for _, one := range images {
+		for _, id := range one.Layers {
+			if used[id] {
+				continue
+			}
+			if holders[id]++; holders[id] == 1 {
+				total += sizes[id]
+			}
+		}
+	}
+	for _, one := range images {
+		if total <= b.options.ImageCap {
+			break
+		}
+		if one.Name == newest {
+			continue
+		}
+		if err := one.Drop(); err != nil {
+			return err
+		}
+		for _, id := range one.Layers {
+			if holders[id]--; holders[id] == 0 && !used[id] {
+				total -= sizes[id]
+			}
+		}
+	}
+	return nil
+}
+
 // droppable returns the cached steps, images and archives that can be dropped to make room,
 // least recently used first.
 func (b *Builder) droppable() []layers.Use {

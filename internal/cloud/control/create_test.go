@@ -57,7 +57,7 @@ func TestCreateIsWhole(t *testing.T) {
 	}
 	for _, part := range []any{q, *q.Network, q.Network.egressRequest, *q.Network.EgressProxy, *q.Network.EgressProxy.TLS} {
 		for i, v := 0, reflect.ValueOf(part); i < v.NumField(); i++ {
-			if f := v.Type().Field(i); f.IsExported() && v.Field(i).IsZero() {
+			if f := v.Type().Field(i); f.IsExported() && v.Field(i).IsZero() && f.Name != "Image" { // TestImageOf has this one
 				t.Errorf("%T.%s is not tried", part, f.Name)
 			}
 		}
@@ -84,6 +84,35 @@ func TestCreateIsWhole(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestImageOf checks which templates are images.
+func TestImageOf(t *testing.T) {
+	t.Parallel()
+	for template, want := range map[string]bool{
+		"docker.io/library/python:3.12-slim": true, "registry.test/x": true, "registry.test:5000/team/x@sha256:0a": true, "127.0.0.1:5000/x": true, "localhost:5000/x": true, "x:80/y": true,
+		"localhost/x": false, "team/name:tag": false, "team/a.b": false, "python:3.12": false, "a.b": false, "a.b:1": false, "": false, "x:tag/y": false, "x:65536/y": false, "oci:/dir": false, "docker-archive:/x.tar": false, "x:/y": false,
+	} {
+		if got := imageOf(&createRequest{TemplateID: template}); (got != "") != want {
+			t.Errorf("%q is the image %q, want an image: %v", template, got, want)
+		}
+		if got := imageOf(&createRequest{TemplateID: template, Image: "oci:/dir"}); got != "oci:/dir" {
+			t.Errorf("%q with an image is the image %q, want that one", template, got)
+		}
+	}
+
+	s := start(t)
+	if got := s.must(t, "POST", "/v2/sandboxes", `{"templateID":"docker.io/e2bdev/code-interpreter:latest"}`, 201)["alias"]; got != "code-interpreter-v1" {
+		t.Errorf("the image of a built-in template begins with %v", got)
+	}
+	for body, want := range map[string]int{
+		`{"templateID":"none","image":"python:3"}`: 404, `{"templateID":"base","image":"python:3"}`: 400, `{"templateID":"registry.test/python:3"}`: 400,
+		`{"templateID":"base","image":"` + strings.Repeat("x", maxImageName+1) + `"}`: 400,
+	} {
+		if response, text := s.do(t, "POST", "/v2/sandboxes", body); response.StatusCode != want {
+			t.Errorf("%.80s: got %d %s, want %d", body, response.StatusCode, text, want)
+		}
 	}
 }
 

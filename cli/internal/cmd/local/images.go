@@ -16,6 +16,7 @@ type imageFlags struct {
 	mirrors  cmdutil.KeyValues
 	insecure []string
 	dirs     []string
+	cache    cmdutil.Size
 }
 
 // add adds the flags to cmd.
@@ -23,6 +24,7 @@ func (i *imageFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.Var(&i.mirrors, "registry-mirror", "fetch images of a registry from a URL in its place,\nsuch as docker.io=https://mirror.example, repeatable")
 	flags.StringArrayVar(&i.insecure, "insecure-registry", nil, "fetch images of the registry `HOST` even over plain HTTP or\nwithout a valid certificate, repeatable")
+	flags.Var(&i.cache, "image-cache", "the bound of images that are kept for sandboxes of --image\nand for builds (default no bound of its own)")
 	flags.StringArrayVar(&i.dirs, "image-dir", nil, "let builds read images from files in `DIR`, repeatable")
 }
 
@@ -49,6 +51,9 @@ func (i *imageFlags) arguments() []string {
 	for _, dir := range i.dirs {
 		all = append(all, "--image-dir", dir)
 	}
+	if i.cache > 0 {
+		all = append(all, "--image-cache", i.cache.String())
+	}
 	return all
 }
 
@@ -63,6 +68,9 @@ func (i *imageFlags) options() []local.Option {
 	}
 	for _, dir := range i.dirs {
 		all = append(all, local.WithImageDir(dir))
+	}
+	if i.cache > 0 {
+		all = append(all, local.WithImageCache(int64(i.cache)))
 	}
 	return all
 }
