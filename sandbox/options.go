@@ -140,7 +140,7 @@ func WithTemplate(template string) CreateOption {
 // engine. An empty reference means no image.
 //
 // The image needs a shell at /bin/sh for commands, and a Python for code, which can import the
-// standard library and what the image has installed. The creation returns
+// standard library and the packages of the image. The creation returns
 // [errors.ErrUnsupported] if the service is not a local cloud, or if the engine has no images: such
 // a service may build a template from the image, with template.FromImage.
 func WithImage(reference string) CreateOption {

@@ -179,7 +179,7 @@ func TestEndedUploadLeavesItsReader(t *testing.T) {
 }
 
 // TestUploadsOfFiles checks that the upload of a file has the length that the file has at the
-// start, and what becomes of files that change meanwhile.
+// start, and that a file that changes meanwhile is an error or sent as it was.
 func TestUploadsOfFiles(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "file")

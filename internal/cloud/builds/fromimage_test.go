@@ -26,8 +26,8 @@ func (c *Cache) passed(d time.Duration) {
 	}
 }
 
-// TestTagsOfSandboxes checks when the image of a tag is looked up again, and what happens if the
-// registry does not answer or refuses.
+// TestTagsOfSandboxes checks when the image of a tag is looked up again, with a registry that
+// answers, does not answer, or refuses.
 func TestTagsOfSandboxes(t *testing.T) {
 	t.Parallel()
 	s, images := newWorld().withImages(t, map[string]image.Image{"python:3": {Digest: "sha256:1"}, "python@sha256:1": {Digest: "sha256:1"}})

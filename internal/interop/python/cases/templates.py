@@ -245,6 +245,12 @@ async def templates_from_images(_):
 
 
 @case
+async def sandboxes_of_images(_):
+    image = "library/python:3"
+    same(await prints(f"docker.io/{image}", "cat /name; echo $FROM; id -u -n"), f"{image}\n{image}\nuser\n")
+
+
+@case
 async def a_template_of_a_dockerfile_from_an_image(_):
     name = unique("dockerfile")
     text = "FROM python:3.10\nWORKDIR /app\nENV GREETING=hello\nRUN echo $GREETING from $(cat /name) > said\n"
