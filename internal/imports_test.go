@@ -201,7 +201,7 @@ var imports = map[string]string{
 	"internal/cloud/gvisorenv/gvisortest": "internal/cloud/engine/enginetest internal/cloud/gvisorenv internal/pinned",
 	"internal/cloud/headers":              "internal/cloud/network",
 	"internal/cloud/hostprogram":          "",
-	"internal/cloud/image":                "internal/boundjson internal/cloud/layers internal/cloud/store",
+	"internal/cloud/image":                "internal/boundjson internal/cloud/layers internal/cloud/network internal/cloud/store",
 	"internal/cloud/interpreter": "internal/cloud/child internal/cloud/kernel internal/cloud/kernel/python" +
 		" internal/cloud/kernel/zmq internal/jupyter internal/lazyregexp internal/protocol",
 	"internal/cloud/kernel":                  "internal/clip internal/cloud/child internal/cloud/kernel/link internal/cloud/kernel/zmq internal/jupyter",

@@ -32,7 +32,7 @@ var needy = []leftOut{
 	}, python: []string{
 		"commands/run_returns_output_and_status", "commands/user_cwd_and_envs", "files/a_file_is_overwritten_and_belongs_to_its_user",
 		"templates/a_template_of_a_Dockerfile", "templates/a_template_with_every_step", "templates/a_template_with_packages_and_a_repository",
-		"templates/templates_from_images", "urls/an_upload_url_is_enough",
+		"templates/sandboxes_of_images", "templates/templates_from_images", "urls/an_upload_url_is_enough",
 	}},
 	{
 		feature: engine.DiskLimit, why: "they ask how large the disk is",

@@ -66,16 +66,19 @@ func newRegistries(o Options) (*registries, error) {
 	secure.MaxIdleConns, secure.MaxIdleConnsPerHost, secure.IdleConnTimeout = 8, 4, 10*time.Second
 	lax := secure.Clone()
 	lax.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
-	r.transport = &transports{secure, lax, r.insecure}
+	outside := secure.Clone()
+	outside.DialContext = dialOutside
+	r.transport = &transports{secure, lax, outside, r.insecure}
 	return r, nil
 }
 
 // transports sends requests to registries. Only registries in Options.Insecure may lack a valid
 // certificate. Only these registries and this machine may use plain HTTP. This also applies to the
-// target of a redirect.
+// target of a redirect. A registry of the internet cannot redirect to a host of this machine's
+// networks.
 type transports struct {
-	secure, lax *http.Transport
-	insecure    []string
+	secure, lax, outside *http.Transport
+	insecure             []string
 }
 
 // RoundTrip sends a request.
@@ -84,8 +87,11 @@ func (d *transports) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" && !named && !onThisMachine(r.URL.Hostname()) {
 		return nil, fmt.Errorf("%s speaks no HTTPS, and is not one of the registries for which that was allowed", r.URL.Host)
 	}
-	if named {
+	switch {
+	case named:
 		return d.lax.RoundTrip(r)
+	case redirectedByInternet(r):
+		return d.outside.RoundTrip(r)
 	}
 	return d.secure.RoundTrip(r)
 }
@@ -101,6 +107,7 @@ func onThisMachine(host string) bool {
 func (d *transports) close() {
 	d.secure.CloseIdleConnections()
 	d.lax.CloseIdleConnections()
+	d.outside.CloseIdleConnections()
 }
 
 // place returns the reference from which to fetch an image. If the registry has a mirror, the

@@ -174,6 +174,13 @@ func isPrivate(a netip.Addr) bool {
 	return a.IsPrivate() || slices.ContainsFunc(private, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
+// Internal reports whether an address is not one of the internet: whether it is private, leads to
+// this machine, its link or a metadata service, or is reserved. An IPv4 address that is embedded in
+// an IPv6 address counts as well.
+func Internal(a netip.Addr) bool {
+	return never(a, nil) != "" || slices.ContainsFunc(forms(a), isPrivate)
+}
+
 // forms returns an address without an IPv4-in-IPv6 mapping and, if an IPv4 address is embedded
 // in it, also that address.
 func forms(a netip.Addr) []netip.Addr {
