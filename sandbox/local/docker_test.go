@@ -289,6 +289,11 @@ RUN id -un >mine; echo "$HOME $PWD" >>mine`))
 	if got := sandboxtest.Run(t, cloud.Create(t, sandbox.WithTemplate(build("plain", template.FromImage(reference, nil).Run("id -u >mine", nil)))), "cat mine; id -u; pwd"); got != "65534\n65534\n/tmp" {
 		t.Errorf("as the user of the image: got %q", got)
 	}
+	for range 2 { // the second one takes the image that the first one fetched
+		if got := sandboxtest.Run(t, cloud.Create(t, sandbox.WithImage(reference)), "id -u; pwd"); got != "65534\n/tmp" {
+			t.Errorf("without a template: got %q", got)
+		}
+	}
 	empty := build("empty", file("FROM IMAGE AS tools\nFROM scratch\nCOPY --from=tools /bin/busybox /bin/sh\nRUN echo works >/made"))
 	if got := sandboxtest.Run(t, cloud.Create(t, sandbox.WithTemplate(empty)), "read line </made; echo $line; set -- /*; echo $*"); !strings.HasPrefix(got, "works\n/bin ") || strings.Contains(got, "usr") {
 		t.Errorf("on nothing: got %q", got)
