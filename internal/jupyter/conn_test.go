@@ -111,7 +111,11 @@ func TestConnEnds(t *testing.T) {
 	t.Parallel()
 	for name, serve := range map[string]func(*websocket.Conn){
 		"the server closes": func(*websocket.Conn) {},
-		"garbage":           func(s *websocket.Conn) { _ = s.WriteMessage(websocket.TextMessage, []byte("<")); echo(s) },
+		"a message is cut": func(s *websocket.Conn) {
+			_, _ = s.NetConn().Write([]byte("\x81\x10{}")) // a text of 16 bytes begins, and ends after two
+			_ = s.Close()
+		},
+		"garbage": func(s *websocket.Conn) { _ = s.WriteMessage(websocket.TextMessage, []byte("<")); echo(s) },
 	} {
 		c := dial(t, nil, serve)
 		_, first := c.Receive()
@@ -132,6 +136,24 @@ func TestConnEnds(t *testing.T) {
 	}
 	if err := c.Send(&Message{}); err == nil {
 		t.Error("Send on a closed connection has no error")
+	}
+}
+
+// TestConnKeepsNoLargeBuffer checks that a connection does not keep the memory of a large message,
+// and keeps that of a small one.
+func TestConnKeepsNoLargeBuffer(t *testing.T) {
+	t.Parallel()
+	c := dial(t, nil, echo)
+	for _, size := range []int{keptBuffer / 4, 2 * keptBuffer, 100} {
+		want := []byte(`{"text":"` + strings.Repeat("x", size) + `"}`)
+		must.Do(t, c.Send(&Message{Header: NewHeader("stream", "s", "u"), Channel: "iopub", Content: want}))
+		m, err := c.Receive()
+		if err != nil || string(m.Content) != string(want) {
+			t.Fatalf("a message of %d bytes: got %d bytes and %v", size, len(m.Content), err)
+		}
+		if kept := c.buffer.Cap(); kept > keptBuffer || size < keptBuffer && kept < size {
+			t.Errorf("after a message of %d bytes, %d bytes are kept", size, kept)
+		}
 	}
 }
 

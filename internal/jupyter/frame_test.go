@@ -3,6 +3,7 @@ package jupyter
 import (
 	"encoding/binary"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -46,6 +47,38 @@ func TestFramesRoundTrip(t *testing.T) {
 				t.Errorf("v1 framing (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestHeaders checks each field of a new header.
+func TestHeaders(t *testing.T) {
+	t.Parallel()
+	first, second := NewHeader("stream", "s", "e2b"), NewHeader("stream", "s", "e2b")
+	if first.MsgID == "" || first.MsgID == second.MsgID {
+		t.Errorf("two headers have the ids %q and %q", first.MsgID, second.MsgID)
+	}
+	if at, err := time.Parse(time.RFC3339Nano, string(first.Date)); err != nil || time.Since(at) > time.Hour {
+		t.Errorf("the date is %q, want now: %v", first.Date, err)
+	}
+	first.MsgID, first.Date = "", ""
+	if want := (Header{MsgType: "stream", Session: "s", Username: "e2b", Version: ProtocolVersion}); first != want {
+		t.Errorf("got %+v, want %+v", first, want)
+	}
+}
+
+// TestFramesOfBadMessages checks that a message whose parts are not JSON has an error and no frame.
+func TestFramesOfBadMessages(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*Message){
+		"content":              func(m *Message) { m.Content = []byte("{") },
+		"metadata":             func(m *Message) { m.Metadata = []byte("x") },
+		"content with buffers": func(m *Message) { m.Content, m.Buffers = []byte("{"), [][]byte{{1}} },
+	} {
+		m := sample()
+		change(m)
+		if frame, _, err := Marshal(m); err == nil || len(frame) > 0 {
+			t.Errorf("bad %s: got %q and %v, want an error", name, frame, err)
+		}
 	}
 }
 

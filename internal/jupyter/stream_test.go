@@ -16,7 +16,7 @@ func FuzzParseStream(f *testing.F) {
 		`{"name":"stdout","text":"é` + "\xff\xed\xa0\x80" + `"}`,
 		`{"name":"stdout","text":"a","text":"b"}`,
 		`{"TEXT":"x"}`, `{"name":"stdout","text":null}`, `{"name":"stdout","text":"a","other":[1,{}]}`,
-		`{}`, `{,}`, `{"text":"a",}`, `{"text":"a"}}`, `{"text":"` + "\n" + `"}`, `{"text":"\u12_4"}`, `{"text":"\u+123"}`, `{"text":"\`, `null`, ``,
+		`{}`, `{,}`, `{"text":"a",}`, `{"text":"a"}}`, `{"text":"` + "\n" + `"}`, `{"text":"\u12_4"}`, `{"text":"\u+123"}`, `{"text":"\`, `{"text":"abc`, `{"text":"a\nbc`, `{"te`, `{"text":`, `null`, ``,
 	} {
 		f.Add([]byte(content))
 	}
