@@ -86,6 +86,14 @@ release: ## build e2bctl for Linux, macOS and Windows to .tmp/release, each with
 		CGO_ENABLED=0 GOOS=$${system%/*} GOARCH=$${system#*/} go build -tags release -trimpath -ldflags='-s -w' -o "$$file" ./cli/e2bctl; \
 	done
 
+.PHONY: packages
+packages: release ## archives, wheels of pip and checksums of what make release builds, to .tmp/packages
+	@export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct); rm -rf .tmp/release/manual; \
+	go run ./cli/manual -man .tmp/release/manual/man -completions .tmp/release/manual/completions; \
+	go run ./internal/packaging/release -output .tmp/packages -manual .tmp/release/manual/man -completions .tmp/release/manual/completions \
+		$(foreach system,$(RELEASES),$(RELEASE)/e2bctl-$(subst /,-,$(system))$(if $(findstring windows,$(system)),.exe)); \
+	ls -l .tmp/packages
+
 .PHONY: check
 check: format words vet lint checkgenerate test ## everything: format, English, vet, lint, generated code fresh, tests
 

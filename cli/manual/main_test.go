@@ -16,7 +16,7 @@ func TestManualIsFresh(t *testing.T) {
 	t.Setenv("E2BCTL_LOCAL", "")
 	t.Setenv("E2BCTL_ANNOTATE", "")
 	fresh := t.TempDir()
-	must.Do(t, write(fresh, ""))
+	must.Do(t, write(fresh, "", ""))
 	if diff := cmp.Diff(pages(t, "."), pages(t, fresh)); diff != "" {
 		t.Errorf("the manual is stale: run make manual (-have +want):\n%s", diff)
 	}
@@ -25,7 +25,7 @@ func TestManualIsFresh(t *testing.T) {
 // TestPagesForMan checks that each command has a page that man can show.
 func TestPagesForMan(t *testing.T) {
 	dir := t.TempDir()
-	must.Do(t, write("", dir))
+	must.Do(t, write("", dir, ""))
 	page, err := os.ReadFile(filepath.Join(dir, "e2bctl-run.1"))
 	must.Do(t, err)
 	for _, want := range []string{`.TH "E2BCTL" "1"`, ".SH NAME", "e2bctl-run", "--upload"} {
@@ -40,12 +40,12 @@ func TestPagesForMan(t *testing.T) {
 
 // TestMistakes checks that a call that would write nothing says so.
 func TestMistakes(t *testing.T) {
-	if err := write("", ""); err == nil {
+	if err := write("", "", ""); err == nil {
 		t.Error("got no error without a directory")
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	must.Do(t, os.WriteFile(file, nil, 0o600))
-	if write(file, "") == nil || write("", file) == nil {
+	if write(file, "", "") == nil || write("", file, "") == nil || write("", "", file) == nil {
 		t.Error("got no error for a file in place of a directory")
 	}
 }

@@ -1,0 +1,144 @@
+// Release makes the packages of a release from programs that were built by the go command: an archive
+// and a wheel for each program, and the checksums of all.
+//
+//	go run ./internal/packaging/release -output .tmp/packages -manual DIR -completions DIR PROGRAM...
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/packaging"
+)
+
+func main() {
+	var r release
+	flag.StringVar(&r.output, "output", "", "write the packages to `DIR`, in place of what is there")
+	flag.StringVar(&r.manual, "manual", "", "the pages for man in `DIR` are part of the archives")
+	flag.StringVar(&r.completions, "completions", "", "the scripts for completion in `DIR` are part of the archives")
+	flag.Parse()
+	if err := r.make(flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+// release has the directories of a release.
+type release struct{ output, manual, completions string }
+
+func (r *release) make(programs []string) error {
+	if r.output == "" || len(programs) == 0 {
+		return errors.New("want -output DIR and programs")
+	}
+	if err := errors.Join(os.RemoveAll(r.output), os.MkdirAll(r.output, 0o755)); err != nil {
+		return err
+	}
+	common, err := r.common()
+	if err != nil {
+		return err
+	}
+	readme, err := os.ReadFile("internal/packaging/python/README.md")
+	if err != nil {
+		return err
+	}
+	dirOf, root, err := sources()
+	if err != nil {
+		return err
+	}
+	var paths []string
+	for _, path := range programs {
+		made, err := pack(path, r.output, common, readme, root, dirOf)
+		if err != nil {
+			return err
+		}
+		paths = append(paths, made...)
+	}
+	return packaging.WriteChecksums(r.output, paths)
+}
+
+// common returns the files that all archives have.
+func (r *release) common() ([]packaging.File, error) {
+	var files []packaging.File
+	for _, name := range []string{"LICENSE", "CHANGELOG.md", "README.md"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, packaging.File{Name: name, Content: text})
+	}
+	for dir, below := range map[string]string{r.manual: "man", r.completions: "completions"} {
+		if dir == "" {
+			continue
+		}
+		more, err := packaging.FilesOf(os.DirFS(dir), below)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, more...)
+	}
+	return files, nil
+}
+
+// pack makes the packages of one program, and returns their paths.
+func pack(path, output string, common []packaging.File, readme []byte, root string, dirOf func(packaging.Module) (string, error)) ([]string, error) {
+	build, err := packaging.ReadBuild(path)
+	if err != nil {
+		return nil, err
+	}
+	program, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	notices, err := packaging.Notices(build.Modules, root, dirOf)
+	if err != nil {
+		return nil, err
+	}
+	sbom, err := packaging.SBOM(&build)
+	if err != nil {
+		return nil, err
+	}
+	files := append([]packaging.File{
+		{Name: build.Program(), Content: program, Mode: 0o755}, {Name: "NOTICES.txt", Content: notices}, {Name: "e2bctl.cdx.json", Content: sbom},
+	}, common...)
+	archive, err := packaging.Archive(&build, output, files)
+	if err != nil {
+		return nil, err
+	}
+	licences := []packaging.File{{Name: "LICENSE", Content: common[0].Content}, {Name: "NOTICES.txt", Content: notices}}
+	wheel, err := packaging.Wheel(&build, output, program, readme, sbom, licences)
+	return []string{archive, wheel}, err
+}
+
+// sources returns a function that finds the sources of modules, and the directory of Go.
+func sources() (dirOf func(packaging.Module) (string, error), goRoot string, err error) {
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return nil, "", fmt.Errorf("go env GOROOT: %w", err)
+	}
+	listed, err := exec.Command("go", "mod", "download", "-json").Output()
+	if err != nil {
+		return nil, "", fmt.Errorf("go mod download -json: %w", err)
+	}
+	dirs := map[packaging.Module]string{}
+	for decoder := json.NewDecoder(bytes.NewReader(listed)); decoder.More(); {
+		var m struct{ Path, Version, Sum, Dir string }
+		if err := decoder.Decode(&m); err != nil {
+			return nil, "", fmt.Errorf("go mod download -json: %w", err)
+		}
+		dirs[packaging.Module{Path: m.Path, Version: m.Version, Sum: m.Sum}] = m.Dir
+	}
+	return func(m packaging.Module) (string, error) {
+		dir := dirs[m]
+		if dir == "" {
+			return "", fmt.Errorf("this checkout does not have the source of %s %s: build the programs from this checkout", m.Path, m.Version)
+		}
+		return filepath.Clean(dir), nil
+	}, strings.TrimSpace(string(out)), nil
+}

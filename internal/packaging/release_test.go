@@ -1,0 +1,205 @@
+//go:build linux
+
+package packaging_test
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/packaging"
+)
+
+// built builds the command as make release does, and returns its file.
+func built(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "e2bctl")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-o", path, "../../cli/e2bctl")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return path
+}
+
+// contents returns the files of a wheel or a .zip by their names.
+func contents(t *testing.T, path string) map[string][]byte {
+	t.Helper()
+	r, err := zip.OpenReader(path)
+	must.Do(t, err)
+	defer r.Close()
+	all := map[string][]byte{}
+	for _, f := range r.File {
+		from, err := f.Open()
+		must.Do(t, err)
+		all[f.Name], err = io.ReadAll(from)
+		must.Do(t, errors.Join(err, from.Close()))
+	}
+	return all
+}
+
+// TestWheel installs a wheel as a user would, and runs a cloud with its module.
+func TestWheel(t *testing.T) {
+	t.Parallel()
+	path, dir := built(t), t.TempDir()
+	b, err := packaging.ReadBuild(path)
+	must.Do(t, err)
+	if b.System != runtime.GOOS || b.Architecture != runtime.GOARCH || len(b.Modules) < 20 {
+		t.Errorf("the program is %+v", b)
+	}
+	program, err := os.ReadFile(path)
+	must.Do(t, err)
+	sbom, err := packaging.SBOM(&b)
+	must.Do(t, err)
+	wheel, err := packaging.Wheel(&b, dir, program, []byte("# read me\n"), sbom, []packaging.File{{Name: "LICENSE", Content: []byte("licence")}})
+	must.Do(t, err)
+	first, err := os.ReadFile(wheel)
+	must.Do(t, err)
+	if _, err := packaging.Wheel(&b, dir, program, []byte("# read me\n"), sbom, []packaging.File{{Name: "LICENSE", Content: []byte("licence")}}); err != nil {
+		t.Fatal(err)
+	}
+	second, err := os.ReadFile(wheel)
+	must.Do(t, err)
+	if !bytes.Equal(first, second) {
+		t.Error("two wheels of one program differ")
+	}
+	venv := filepath.Join(dir, "venv")
+	run := func(name string, args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), name, args...)
+		cmd.Env = append(os.Environ(), "PIP_DISABLE_PIP_VERSION_CHECK=1", "E2B_API_KEY=before", "XDG_STATE_HOME="+dir)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %q: %v\n%s", name, args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	run("python3", "-m", "venv", venv)
+	run(venv+"/bin/pip", "install", "--no-index", wheel)
+	if got := run(venv+"/bin/e2bctl", "version"); !strings.HasPrefix(got, "e2bctl ") {
+		t.Errorf("the installed command prints %q", got)
+	}
+	got := run(venv+"/bin/python", "-c", `
+import os, urllib.request
+import e2bctl
+print(e2bctl.binary())
+with e2bctl.local_cloud(["--warm", "0"]) as cloud:
+    request = urllib.request.Request(os.environ["E2B_API_URL"] + "/v2/sandboxes", headers={"X-API-KEY": os.environ["E2B_API_KEY"]})
+    print(urllib.request.urlopen(request).read().decode().strip(), cloud.url == os.environ["E2B_API_URL"])
+print(os.environ["E2B_API_KEY"], "E2B_API_URL" in os.environ)
+try:
+    urllib.request.urlopen(request)
+except OSError:
+    print("ended")
+try:
+    with e2bctl.local_cloud(["--nonsense"]):
+        pass
+except RuntimeError as error:
+    print("unknown flag" in str(error))
+`)
+	if want := venv + "/bin/e2bctl\n[] True\nbefore False\nended\nTrue"; got != want {
+		t.Errorf("the module prints %q, want %q", got, want)
+	}
+	run(venv+"/bin/pip", "uninstall", "--yes", "e2bctl")
+	if _, err := os.Stat(venv + "/bin/e2bctl"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after pip uninstall the command is there: %v", err)
+	}
+}
+
+// TestArchives checks the files of archives, for each kind of system.
+func TestArchives(t *testing.T) {
+	t.Parallel()
+	files := []packaging.File{{Name: "e2bctl", Content: []byte("program"), Mode: 0o755}, {Name: "man/e2bctl.1", Content: []byte("page")}}
+	dir := t.TempDir()
+	var paths []string
+	for _, system := range []string{"linux", "windows"} {
+		b := &packaging.Build{System: system, Architecture: "arm64", Version: "v1.2.3"}
+		path, err := packaging.Archive(b, dir, files)
+		must.Do(t, err)
+		paths = append(paths, path)
+	}
+	f, err := os.Open(paths[0])
+	must.Do(t, err)
+	defer f.Close()
+	compressed, err := gzip.NewReader(f)
+	must.Do(t, err)
+	archive := tar.NewReader(compressed)
+	for _, want := range []struct {
+		name string
+		mode int64
+	}{{"e2bctl_1.2.3_linux_arm64/e2bctl", 0o755}, {"e2bctl_1.2.3_linux_arm64/man/e2bctl.1", 0o644}} {
+		header, err := archive.Next()
+		if err != nil || header.Name != want.name || header.Mode != want.mode {
+			t.Errorf("got %+v and %v, want %+v", header, err, want)
+		}
+	}
+	if got := contents(t, paths[1]); string(got["e2bctl_1.2.3_windows_arm64/e2bctl"]) != "program" {
+		t.Errorf("the archive for Windows has %v", got)
+	}
+	must.Do(t, packaging.WriteChecksums(dir, paths))
+	check := exec.CommandContext(t.Context(), "sha256sum", "--check", "--strict", "checksums.txt")
+	check.Dir = dir
+	if out, err := check.CombinedOutput(); err != nil || strings.Count(string(out), ": OK") != 2 {
+		t.Errorf("sha256sum --check: %v\n%s", err, out)
+	}
+}
+
+// TestNotices checks that every module that is linked has a licence, and that one without is an error.
+func TestNotices(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	m := []packaging.Module{{Path: "example.test/m", Version: "v1.0.0"}}
+	dirOf := func(packaging.Module) (string, error) { return dir, nil }
+	goRoot := t.TempDir()
+	must.Do(t, os.WriteFile(filepath.Join(goRoot, "LICENSE"), []byte("of Go"), 0o600))
+	must.Do(t, os.WriteFile(filepath.Join(dir, "license.go"), nil, 0o600))
+	if _, err := packaging.Notices(m, goRoot, dirOf); err == nil || !strings.Contains(err.Error(), "example.test/m v1.0.0 has no licence") {
+		t.Errorf("without a licence: got %v", err)
+	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "LICENCE.txt"), []byte("of m"), 0o600))
+	must.Do(t, os.WriteFile(filepath.Join(dir, "NOTICE"), []byte("by m"), 0o600))
+	text, err := packaging.Notices(m, goRoot, dirOf)
+	must.Do(t, err)
+	for _, want := range []string{"of Go", "of m", "by m", "example.test/m v1.0.0: LICENCE.txt"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the notices have no %q:\n%s", want, text)
+		}
+	}
+}
+
+// TestSBOM checks that a list of parts names each module and depends on nothing else.
+func TestSBOM(t *testing.T) {
+	t.Parallel()
+	b := &packaging.Build{System: "linux", Architecture: "amd64", Version: "v1.2.3", Modules: []packaging.Module{{Path: "example.test/m", Version: "v1.0.0", Sum: "h1:x"}}}
+	text, err := packaging.SBOM(b)
+	must.Do(t, err)
+	var got struct {
+		BOMFormat    string
+		SerialNumber string
+		Components   []struct{ Name, Version, PURL string }
+		Dependencies []struct {
+			Ref       string
+			DependsOn []string
+		}
+	}
+	must.Do(t, json.Unmarshal(text, &got))
+	if got.BOMFormat != "CycloneDX" || got.SerialNumber != "" || len(got.Components) != 1 || got.Components[0].PURL != "pkg:golang/example.test/m@v1.0.0" {
+		t.Errorf("got %+v", got)
+	}
+	if len(got.Dependencies) != 1 || !slices.Equal(got.Dependencies[0].DependsOn, []string{"pkg:golang/example.test/m@v1.0.0"}) {
+		t.Errorf("got the dependencies %+v", got.Dependencies)
+	}
+}
