@@ -97,14 +97,15 @@ var imports = map[string]string{
 	"internal": "",
 	"internal/bench": "api sandbox sandbox/agent sandbox/local sandbox/template state internal/cloud/child internal/cloud/control internal/cloud/engine internal/cloud/engine/room" +
 		" internal/cloud/kernel/python internal/cloud/lifecycle internal/cloud/lifecycle/lifecycletest internal/cloud/store internal/gen/process internal/gen/process/processconnect",
-	"internal/e2e":             "internal/pinned",
-	"internal/exampletest":     "sandbox/local sandbox/sandboxtest",
-	"internal/interop":         "internal/pinned",
-	"internal/packaging":       "internal/cloud/engine/guest",
-	"internal/packaging/image": "internal/packaging",
-	"internal/pinned":          "internal/cloud/pyenv internal/cloud/setupdir",
-	"internal/readme":          "",
-	"internal/realservice":     "internal/cloud/envd internal/jupyter internal/pinned internal/protocol",
+	"internal/e2e":               "internal/pinned",
+	"internal/exampletest":       "sandbox/local sandbox/sandboxtest",
+	"internal/interop":           "internal/pinned",
+	"internal/packaging":         "internal/cloud/engine/guest",
+	"internal/packaging/image":   "internal/packaging",
+	"internal/packaging/release": "internal/packaging",
+	"internal/pinned":            "internal/cloud/pyenv internal/cloud/setupdir",
+	"internal/readme":            "",
+	"internal/realservice":       "internal/cloud/envd internal/jupyter internal/pinned internal/protocol",
 	"internal/testdeps": "internal/cloud/gvisorenv internal/cloud/kernel/kerneltest internal/cloud/pyenv internal/cloud/wasmenv internal/e2e internal/interop" +
 		" internal/cloud/engine/kubetest internal/pinned internal/realservice",
 

@@ -61,6 +61,7 @@ var optionKinds = map[string]string{
 	`sandbox.WithNetwork(sandbox.Network{})`:           "create",
 	`sandbox.WithPrivateTraffic()`:                     "create",
 	`sandbox.WithRequestHost("")`:                      "create",
+	`sandbox.WithImage("")`:                            "create",
 	`sandbox.WithTemplate("")`:                         "create",
 	`sandbox.WithVolume("", "")`:                       "create",
 	`sandbox.WithReboot()`:                             "connect",

@@ -1,5 +1,6 @@
-// Package packaging makes the container image of e2bctl: the server with the engine of pods, and the
-// program that serves a sandbox from inside. The image has no shell and no other program.
+// Package packaging makes the packages of e2bctl. Program image writes the container image: the
+// server with the engine of pods, and the program that serves a sandbox from inside. The image has no
+// shell and no other program. Program release writes archives and wheels of pip.
 package packaging
 
 import (

@@ -1,4 +1,4 @@
-// Release makes the packages of a release from programs that were built by the go command: an archive
+// Command release makes the packages of a release from programs that were built by the go command: an archive
 // and a wheel for each program, and the checksums of all.
 //
 //	go run ./internal/packaging/release -output .tmp/packages -manual DIR -completions DIR PROGRAM...
