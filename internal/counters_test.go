@@ -39,8 +39,8 @@ type counter struct {
 // places.
 var counters = []counter{
 	{"fd", matching(`\b(mounts|files)\[(last|0|1|2|own|len)`, "internal/cloud/engine/room")},
-	{"gvisor", matching(`runsc [!=]= nil|\.GVisor\b`, "internal/cloud/engine/room")},
-	{"level", matching(`\blevel [!=]= engine\.|\.ranged\(\)|\.root [!=]= nil|\.Ranged\b|\.Root [!=]= nil`, "internal/cloud/engine/room")},
+	{"gvisor", (*sources).gVisors},
+	{"level", (*sources).levels},
 	{"link", once(matching(`engine/room/`, "internal/cloud/engine/tunnel", "internal/cloud/engine/docker", "internal/cloud/engine/wasm", "internal/cloud/engine/gvisor"))},
 	{"config", matching(`json\.Unmarshal\(o\.Config|json\.Marshal\(c\)`, "internal/cloud/engine")},
 	{"lacks", matching(`\bErrNo(Layers|Volumes|Mounts|Authority|Images|Ports)\b`, "internal", "sandbox")},

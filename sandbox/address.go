@@ -24,9 +24,9 @@ import (
 // hosted lists the domains of services that use one host for all their sandboxes.
 var hosted = []string{"e2b.app", "e2b.dev", "e2b.pro", "e2b-staging.dev"}
 
-// Host returns the public host name of a port of the sandbox, without a scheme. Of the settings, it
-// uses only the domain. If a sandbox URL is set, send requests to that URL instead, with the
-// headers E2b-Sandbox-Id and E2b-Sandbox-Port.
+// Host returns the public host name of a port of the sandbox, without a scheme. The name depends on
+// the domain of the service, and not on a sandbox URL in the settings. If a sandbox URL is set,
+// send requests to that URL instead, with the headers E2b-Sandbox-Id and E2b-Sandbox-Port.
 func (sb *Sandbox) Host(port int) string {
 	return hostOf(sb.ID(), sb.domain(), port)
 }
@@ -73,8 +73,9 @@ func (p portClient) header(h http.Header) {
 	}
 }
 
-// restHead bounds the wait for the beginning of an answer that is read completely. The server
-// inside the sandbox may first have to start a kernel, on a busy machine.
+// restHead bounds the wait for the beginning of an answer. It applies to answers that are read
+// completely. The bound is long, because the server inside the sandbox may first have to start a
+// kernel, on a busy machine.
 const restHead = 5 * time.Minute
 
 // Do sends a request whose answer may have any length. If the sandbox has ended, the error is a
@@ -163,8 +164,9 @@ func (p portClient) request(ctx context.Context, method, path string, body io.Re
 // message, even a tiny one. The compression would cost both sides more than the rest of the call.
 var plain = connect.WithAcceptCompression("gzip", nil, nil)
 
-// rpcClient sends the requests of the Connect protocol. If another server answers, such as a proxy,
-// Connect keeps only a code from the answer. rpcClient keeps the whole answer.
+// rpcClient sends the requests of the Connect protocol. If another server answers in place of the
+// daemon, such as a proxy, the Connect library keeps only a code of the answer. rpcClient keeps the
+// whole answer.
 type rpcClient struct{ portClient }
 
 func (c rpcClient) Do(r *http.Request) (*http.Response, error) {

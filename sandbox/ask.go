@@ -90,8 +90,8 @@ func (a *asker) serve(ctx context.Context) {
 	}
 }
 
-// answer answers a question with the function of [WithAsk]. If this function ends its goroutine,
-// the answer is no.
+// answer answers a question with the result of the function that was set with [WithAsk]. If this
+// function ends its goroutine, the answer is no.
 func (a *asker) answer(ctx context.Context, q api.Question) {
 	allow := false
 	defer func() {

@@ -10,14 +10,14 @@ import (
 
 // asleep records those pauses of a sandbox that its handle requested or noticed.
 //
-// During a pause that this handle requested, the calls that the pause interrupted wait. They do not
-// resume the sandbox, because the program wanted the pause. Only a new call, or Resume, may end
-// this pause.
+// If a pause that this handle requested interrupts calls, these calls wait until the pause is over.
+// They do not resume the sandbox, because the program wanted the pause. Only a new call, or Resume,
+// may end this pause.
 type asleep struct {
 	mu    sync.Mutex
 	over  chan struct{} // closed at the end of a pause that this handle requested; nil without such a pause
 	taken bool          // true: the sandbox is paused; false: the pause has not taken effect yet
-	runs  chan struct{} // closed when a request shows that the sandbox runs; nil if nobody waits for that
+	runs  chan struct{} // closed when a request shows that the sandbox runs; nil if no caller waits for this
 }
 
 // begin records the beginning of a pause that this handle requests. The caller must call settle
@@ -57,8 +57,8 @@ func (a *asleep) pausedHere() bool {
 	return a.taken
 }
 
-// awake returns a channel that is closed when the sandbox is known to run. This is so when a
-// request that begins after the call of awake is answered, or after Resume.
+// awake returns a channel that is closed when the sandbox is known to run. The sandbox is known to
+// run after Resume, and when it has answered a request that began after the call of awake.
 func (a *asleep) awake() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -114,8 +114,8 @@ func (a *asleep) wait(ctx context.Context) bool {
 const stateTimeout = 5 * time.Second
 
 // pauseSince asks the control plane about pauses. was reports whether the sandbox was paused after
-// begun. is reports whether it is paused now. pauseSince recognizes a pause after begun by a new
-// start time, because a resume counts as a start.
+// begun. is reports whether it is paused now. If a pause after begun is already over, pauseSince
+// recognizes it by the sandbox's start time, because a resume counts as a start.
 func (sb *Sandbox) pauseSince(ctx context.Context, begun time.Time) (was, is bool) {
 	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
 	defer cancel()

@@ -70,9 +70,9 @@ func (b *backlog[T]) first() entry[T] {
 	return e
 }
 
-// pop removes the oldest value and returns it. If there is none, ok is false. If bytes were dropped
-// before the value, pop returns only the number of these bytes. It then returns the value at the
-// next call.
+// pop removes the oldest value and returns it. If the queue is empty, ok is false. If bytes were
+// dropped before the value, pop only returns the number of these bytes, and ok is false. The next
+// call then returns the value.
 func (b *backlog[T]) pop() (value T, ok bool, dropped int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 // closeTimeout limits the time of Close, so that cleaning up does not block a program.
 const closeTimeout = 10 * time.Second
 
-// SandboxState is the state of a sandbox. A service may use values other than the constants
-// here.
+// SandboxState is the state of a sandbox. A service may use values other than the constants of this
+// type.
 type SandboxState = api.SandboxState
 
 // These are the states of a sandbox.
@@ -32,13 +32,13 @@ const (
 // Client creates sandboxes and connects to them, with one key and one pool of connections. It
 // is safe for concurrent use. Close the sandboxes before the client.
 type Client struct {
-	// Volumes makes the calls about volumes.
+	// Volumes provides the operations on volumes.
 	Volumes *Volumes
 	// Snapshots lists and deletes snapshots.
 	Snapshots *Snapshots
-	// Secrets makes the calls about secrets.
+	// Secrets provides the operations on secrets.
 	Secrets *Secrets
-	// Templates makes the calls about templates. Package template builds them.
+	// Templates provides the operations on templates. Package template builds templates.
 	Templates *api.TemplateService
 
 	api          *api.Client
@@ -82,7 +82,7 @@ func NewClient(opts ...ClientOption) (*Client, error) {
 	return client, nil
 }
 
-// API returns the control plane client that this client uses; Close closes it.
+// API returns the control plane client that this client uses. [Client.Close] closes it.
 func (c *Client) API() *api.Client { return c.api }
 
 // Create starts a sandbox. ctx limits only the call, and not the life of the sandbox. If Create
@@ -246,11 +246,11 @@ func (c *Client) Reap(ctx context.Context, p *ReapParams) ([]string, error) {
 	return killed, errors.Join(failed...)
 }
 
-// Close frees the client's resources. First it waits for creations whose call was given up, and
-// kills their sandboxes. If the service does not answer such a creation within 2 seconds, Close
-// stops waiting. If the service still creates the sandbox, the sandbox ends with its lifetime.
-// Close takes at most 10 seconds in all. It does not close sandboxes: close them first. Close may
-// be called more than once, and on a nil Client.
+// Close frees the client's resources. First it waits for creations whose Create call has ended
+// early, and kills their sandboxes. If the service does not answer such a creation within 2
+// seconds, Close stops waiting for it. If the service then still creates the sandbox, the sandbox
+// runs until the end of its lifetime. Close takes at most 10 seconds in all. It does not close
+// sandboxes: close them first. Close may be called more than once, and on a nil Client.
 func (c *Client) Close() error {
 	if c == nil {
 		return nil

@@ -79,11 +79,11 @@ func normalLanguage(name string) string {
 // RunCode runs code in a context of the sandbox and waits for the code's end. The code can use the
 // variables of earlier code in the context. Code is never run twice. Calls for the same context run
 // one after another. Code runs as root, in the home directory of "user". [CommandParams].User
-// describes the effect on the files of the code.
+// describes the consequence for files that the code creates.
 //
 // If the code ends with an exception, the error is an [*ExecutionError], and the returned execution
-// is complete. With any other error, the execution contains the output until the error. It is nil
-// if the code did not start.
+// is complete. With any other error, the execution contains the output until the error. If the code
+// did not start, the execution is nil.
 //
 // When ctx ends, RunCode interrupts the code and returns an [*InterruptedError] within 100 ms. If
 // the code stops within this time, the Error of the execution contains the traceback of the code.
@@ -103,7 +103,7 @@ func (sb *Sandbox) RunCode(ctx context.Context, code string, p *RunCodeParams) (
 // again. If the body of the loop runs other code in the same context, there is a deadlock. The last
 // pair contains an [EndEvent] and the error that RunCode would return. If the code did not start,
 // the last pair contains nil and an error. If the caller leaves the loop early, the code is
-// interrupted, as at the end of ctx.
+// interrupted, as when ctx ends.
 //
 //	for event, err := range sb.StreamCode(ctx, code, nil) {
 //		if err != nil {
@@ -180,8 +180,8 @@ func (sb *Sandbox) collectCode(ctx context.Context, code string, p *RunCodeParam
 	return &c.execution, nil
 }
 
-// run runs code over the websocket or over HTTP. It first determines which of them the sandbox
-// supports. If started is true, the code may have run.
+// run runs code over the websocket or over HTTP. It first determines which of these transports the
+// sandbox supports. If started is true, the code may have run.
 func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *collector) (started bool, err error) {
 	python := func() *RunCodeParams {
 		there := *p

@@ -23,21 +23,21 @@ const (
 // collector builds an [Execution] from the messages of a kernel.
 type collector struct {
 	params    *RunCodeParams
-	event     func(CodeEvent) error // receives the events; nil: nobody does
+	event     func(CodeEvent) error // receives the events; nil if there is no receiver
 	execution Execution
 	logs      logs
 	clear     bool // the results are removed when the next output arrives
 	main      bool // the results include the value of the last expression
 	size      int
-	// updates contains the latest content of each display in the results that has a name, keyed by
-	// name.
+	// updates contains the latest content of the named displays in the results, keyed by the name of
+	// the display.
 	updates map[string]displayUpdate
 }
 
 // displayUpdate is the latest content of all displays with one name.
 type displayUpdate struct {
 	data map[string]json.RawMessage // the new content; nil: the displays keep their first content
-	upTo int                        // the update applies to this number of results, counted from the first
+	upTo int                        // the update applies only to the first upTo results
 }
 
 func newCollector(p *RunCodeParams) *collector {
@@ -221,7 +221,7 @@ func (c *collector) result(r Result) error {
 	return c.emit(DisplayEvent{r})
 }
 
-// update replaces the content of all results that have the name of r. If the display with this name
+// update replaces the content of all results that have the same display name as r. If the display
 // belongs to an earlier execution, update only reports the event.
 func (c *collector) update(r Result) error {
 	maps.DeleteFunc(r.Data, isNull)

@@ -14,11 +14,11 @@ import (
 )
 
 // ErrPublicKernel means that the kernels of the sandbox answer without a token, so anyone who knows
-// the address of the sandbox could call the tools of an agent. agent.Begin returns it if it is
-// called with tools. Create the sandbox with [WithPrivateTraffic].
+// the address of the sandbox could call the tools of an agent. For a run with tools in such a
+// sandbox, agent.Begin returns this error. Create the sandbox with [WithPrivateTraffic].
 var ErrPublicKernel = errors.New("sandbox: its kernels answer without a token, so others could call the tools: create it with WithPrivateTraffic()")
 
-// private returns an error if the kernels do not refuse a request without the sandbox's tokens.
+// private returns nil only if the kernels refuse a request without the sandbox's tokens.
 func (sb *Sandbox) private(ctx context.Context) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {

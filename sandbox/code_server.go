@@ -66,8 +66,8 @@ func (s codeServer) Settle(ctx context.Context, made time.Time) (paused bool) {
 
 func (s codeServer) Gone(err error) bool { return errors.Is(err, ErrGone) }
 
-// newDialer returns a dialer with the settings of the transport t. It can read them only if t is an
-// [http.Transport], and uses defaults otherwise.
+// newDialer returns a dialer with the settings of the transport t. If t is not an [http.Transport],
+// newDialer cannot read the settings, and uses defaults.
 func newDialer(t http.RoundTripper) *websocket.Dialer {
 	d := &websocket.Dialer{Proxy: http.ProxyFromEnvironment, HandshakeTimeout: 60 * time.Second, ReadBufferSize: 32 << 10, WriteBufferSize: 32 << 10}
 	if t, ok := t.(*http.Transport); ok {

@@ -81,8 +81,8 @@ func (r *codeRunner) choose(ctx context.Context, err error) CodeTransport {
 	return r.transport
 }
 
-// websocket returns the connection to a context's kernel. The error gives the reason if there is
-// none.
+// websocket returns the connection to a context's kernel. If there is no connection, the error
+// contains the reason.
 func (r *codeRunner) websocket(ctx context.Context, id string) (*kernelconn.Kernel, error) {
 	if r.way() == CodeTransportHTTP {
 		return nil, ErrNeedsWebsocket

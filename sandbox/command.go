@@ -20,10 +20,10 @@ import (
 // concurrent use.
 //
 // A pause of the sandbox suspends the command. After the resume, the command continues and this
-// handle connects to it again. If requests may resume the sandbox, a waiting Wait or Events resumes
-// it. Output between the pause and the new connection may be lost: see [CommandResult].OutputCut.
-// If nothing resumes the sandbox, the error matches both [ErrCommandLost] and [ErrGone], with the
-// state [GonePaused].
+// handle connects to it again. If requests may resume the sandbox, a waiting call of Wait, or a
+// loop over Events, resumes the sandbox. Output between the pause and the new connection may be
+// lost: see [CommandResult].OutputCut. If nothing resumes the sandbox, the error matches both
+// [ErrCommandLost] and [ErrGone], with the state [GonePaused].
 type Command struct {
 	process        *attachment
 	tag            string
@@ -50,7 +50,8 @@ func newCommand(a *attachment, tag string, stdout, stderr io.Writer, maxOutput i
 	}
 }
 
-// errDisconnected is the error of a call that waits for a command or terminal after Disconnect.
+// errDisconnected is returned by calls that wait for a command or terminal, if Disconnect has been
+// called.
 var errDisconnected = fmt.Errorf("%w: disconnected from it; it may still run", ErrClosed)
 
 // PID returns the command's process id in the sandbox.
@@ -61,8 +62,8 @@ func (c *Command) Tag() string { return c.tag }
 
 // Wait waits for the command's end. It may be called any number of times. If the exit status is not
 // 0, the error is an [*ExitError], and the result is complete. With any other error of the command,
-// the result contains the output before the error. Such errors include those that a Stdout, Stderr
-// or Stdin of the command returns, and these:
+// the result contains the output before the error. Such an error may come from the Stdout, Stderr
+// or Stdin of the command. These errors are also possible:
 //   - [ErrCommandLost]: the connection broke
 //   - context.DeadlineExceeded: the command's Timeout has passed
 //   - [ErrClosed]: Disconnect, or Close of the sandbox's handle, was called
@@ -140,8 +141,8 @@ func (c *Command) withInput(ctx context.Context, what string, do func(context.Co
 // connect to it again. The output between the two connections is lost.
 func (c *Command) Disconnect() { c.abandon(errDisconnected) }
 
-// act calls do, which sends a request about the command. It returns an error if the command has
-// ended. Errors contain what, the name of the action.
+// act calls do, which sends a request about the command. If the command has ended, act returns an
+// error. The parameter what is the name of the action. Errors contain this name.
 func (c *Command) act(ctx context.Context, what string, do func(context.Context) error) error {
 	select {
 	case <-c.done:
@@ -155,8 +156,8 @@ func (c *Command) act(ctx context.Context, what string, do func(context.Context)
 	return c.process.act(ctx, what, do)
 }
 
-// act calls do, which sends a request about the process. It returns an error if the process has
-// ended. Errors contain what, the name of the action.
+// act calls do, which sends a request about the process. If the process has ended, act returns an
+// error. The parameter what is the name of the action. Errors contain this name.
 func (a *attachment) act(ctx context.Context, what string, do func(context.Context) error) error {
 	a.mu.Lock()
 	gone := a.gone
@@ -167,7 +168,8 @@ func (a *attachment) act(ctx context.Context, what string, do func(context.Conte
 	return a.sb.act(ctx, fmt.Sprintf("%s command %d", what, a.pid), do)
 }
 
-// act calls do, which sends a request about a process. Errors contain what, the name of the action.
+// act calls do, which sends a request about a process. The parameter what is the name of the
+// action. Errors contain this name.
 func (sb *Sandbox) act(ctx context.Context, what string, do func(context.Context) error) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -184,9 +186,9 @@ func (sb *Sandbox) act(ctx context.Context, what string, do func(context.Context
 	return err
 }
 
-// follow receives the output until the command or life ends. It kills the command in the background
-// in three cases: life ends and the command is bound to it, the Timeout of the command has passed,
-// or its output cannot be delivered.
+// follow receives the output until the command or life ends. If the command is bound to life and has
+// not ended when follow returns, follow kills it in the background. It also does so if this handle
+// started the command, and the Timeout has passed or the output cannot be delivered.
 func (c *Command) follow(life context.Context) (*CommandResult, error) {
 	stop := context.AfterFunc(life, c.process.cancel)
 	defer stop()

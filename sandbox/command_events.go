@@ -12,8 +12,8 @@ type CommandEvent struct {
 	// Stdout and Stderr are bytes that the command printed, as they arrived. They may end in
 	// the middle of a line or a character.
 	Stdout, Stderr []byte
-	// Dropped is the number of bytes of output that were dropped before this loop, because no
-	// loop was running.
+	// Dropped is the number of bytes of output that were dropped before this loop over the events
+	// began, because no loop was running.
 	Dropped int64
 	// Exit is the result of the command. It is the last event.
 	Exit *CommandResult
@@ -21,11 +21,11 @@ type CommandEvent struct {
 
 // Events iterates over the output of the command, in the order of arrival. The last event is the
 // end of the command. An exit status other than 0 is no error here. If the command cannot be
-// followed to its end, the last item is an error: one of the errors of Wait, or that of ctx.
+// followed to its end, the last item is an error: one of the errors of Wait, or the error of ctx.
 //
-// During a loop nothing is lost: the command waits for a slow loop. While no loop runs, the
-// last 256 KiB of output are kept for the next one, and earlier output is counted as dropped.
-// Only one loop may run at a time.
+// During a loop over the events, no output is lost: the command waits for a slow loop. While no
+// loop runs, the last 256 KiB of output are kept for the next loop, and earlier output is counted
+// as dropped. Only one loop may run at a time.
 func (c *Command) Events(ctx context.Context) iter.Seq2[CommandEvent, error] {
 	return func(yield func(CommandEvent, error) bool) {
 		if !c.backlog.take() {
@@ -62,7 +62,7 @@ func (c *Command) Events(ctx context.Context) iter.Seq2[CommandEvent, error] {
 	}
 }
 
-// last yields the end of the command.
+// last yields the last item of the loop: the end of the command, or an error.
 func (c *Command) last(yield func(CommandEvent, error) bool) {
 	if _, exited := errors.AsType[*ExitError](c.err); exited || c.err == nil {
 		yield(CommandEvent{Exit: c.result}, nil)

@@ -31,10 +31,10 @@ type CommandResult struct {
 	StdoutDropped, StderrDropped int64
 	// OutputHeld reports that child processes still had the command's output open when the command
 	// ended, as after "server & echo started". They continue to run, and their later output is lost:
-	// the local cloud ends a command at most 500 ms after its own process. The service's daemon never
-	// sets OutputHeld: on E2B's service such a command lasts until all of its processes end or close
-	// their output. Redirect the output of processes that should continue: "server >server.log 2>&1
-	// &".
+	// in the local cloud, a command ends at most 500 ms after its main process. The service's daemon
+	// never sets OutputHeld: on E2B's service such a command lasts until all of its processes end or
+	// close their output. Redirect the output of processes that should continue: "server >server.log
+	// 2>&1 &".
 	OutputHeld bool
 	// OutputCut reports that the sandbox was paused while the command ran. The output between
 	// the pause and the next connection of this handle is lost. Earlier output is kept.

@@ -32,16 +32,16 @@ type CommandParams struct {
 	// even if this program has ended, and the error is context.DeadlineExceeded. Zero means that only
 	// the end of the sandbox limits the time.
 	Timeout time.Duration
-	// Stdin is the command's standard input; nil means an empty one. It is read until the command
+	// Stdin is the command's standard input. Nil means empty input. Stdin is read until the command
 	// ends. The call does not wait for a Read that is still in progress at the command's end.
 	Stdin io.Reader
-	// Input keeps the standard input of a command from Start open for [Command.SendInput].
-	// Stdin must be nil.
+	// Input keeps the standard input open for [Command.SendInput]. It is only for commands from Start.
+	// If Input is set, Stdin must be nil.
 	Input bool
-	// Stdout and Stderr receive the command's output as it arrives; nil means none. A piece of output
-	// may end in the middle of a character. An error from one of the writers ends the command. Run
-	// calls the writers on the caller's goroutine, and Start on a separate goroutine. The two writers
-	// are never called at the same time.
+	// Stdout and Stderr receive the command's output as it arrives. Nil means no writer. A piece of
+	// output may end in the middle of a character. An error from one of the writers ends the command.
+	// Run calls the writers on the caller's goroutine, and Start on a separate goroutine. The two
+	// writers are never called at the same time.
 	Stdout, Stderr io.Writer
 	// MaxOutputBytes limits the bytes of each stream that the result keeps: half of them from
 	// the beginning and half from the end. Zero means [DefaultMaxOutputBytes]; a negative
@@ -53,9 +53,9 @@ type CommandParams struct {
 type CommandConnectParams struct {
 	// User is the user for the connection; empty means the default user.
 	User string
-	// Stdout and Stderr receive the exact bytes of the output as they arrive; nil means none. The two
-	// writers are never called at the same time. An error from one of them ends the connection, not
-	// the command.
+	// Stdout and Stderr receive the exact bytes of the output as they arrive. Nil means no writer. The
+	// two writers are never called at the same time. An error from one of the writers ends the
+	// connection, but not the command.
 	Stdout, Stderr io.Writer
 	// MaxOutputBytes has the meaning of [CommandParams].MaxOutputBytes.
 	MaxOutputBytes int64
@@ -81,7 +81,7 @@ func (c *Commands) runOwn(ctx context.Context, line string, p *CommandParams) (*
 	return c.runLine(ctx, line, ownShell(line), p)
 }
 
-// runLine runs argv. Errors and traces contain command as the command line.
+// runLine runs argv. Traces contain the parameter command as the command line.
 func (c *Commands) runLine(ctx context.Context, command string, argv []string, p *CommandParams) (*CommandResult, error) {
 	if p == nil {
 		p = &CommandParams{}
@@ -104,10 +104,10 @@ func (c *Commands) runLine(ctx context.Context, command string, argv []string, p
 }
 
 // Start starts a command line like Run, and returns as soon as the command runs. ctx limits only
-// the start: if ctx ends first, a process that may have been started is killed. The command then
-// ends by itself, by Kill, by Timeout or with the sandbox. Closing the sandbox's handle does not
-// end the command if the sandbox continues to run. The output of the command is received even if
-// the caller does not wait for the command.
+// the start: if ctx ends first, a process that may have been started is killed. After the start,
+// the command ends by itself, by Kill, by Timeout or with the sandbox. Closing the sandbox's handle
+// does not end the command if the sandbox continues to run. The output of the command is received
+// even if the caller does not wait for the command.
 func (c *Commands) Start(ctx context.Context, command string, p *CommandParams) (*Command, error) {
 	if p == nil {
 		p = &CommandParams{}
@@ -154,8 +154,8 @@ func (c *Commands) Connect(ctx context.Context, which ProcessSelector, p *Comman
 func loginShell(command string) []string { return []string{"/bin/bash", "-l", "-c", command} }
 
 // ownShell returns the arguments that run a command line which this package wrote. They start bash
-// with -p: it reads no files and imports no functions from its environment, so a user's .bashrc
-// cannot change the outcome.
+// with -p. Such a bash reads no files, and imports no functions from its environment, so a user's
+// .bashrc cannot change the outcome.
 func ownShell(line string) []string { return []string{"/bin/bash", "-p", "-c", line} }
 
 // run runs argv to its end. The command ends when ctx ends. Apart from [*ExitError], run returns
@@ -207,8 +207,8 @@ func optional(s string) *string {
 	return &s
 }
 
-// handle opens a command with open, and follows it on a goroutine of its own. The command outlives
-// the call.
+// handle calls the function open to start a command or connect to it. It then follows the command
+// in a separate goroutine. The command outlives the call of handle.
 func (c *Commands) handle(ctx context.Context, what string, timeout time.Duration, open func(ctx, life context.Context) (*Command, error)) (*Command, error) {
 	ctx, opened, err := c.sb.begin(ctx)
 	if err != nil {

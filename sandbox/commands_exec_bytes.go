@@ -22,8 +22,9 @@ exec -- "${e2bctl_argv[@]}"`
 // times as long, and Linux limits an argument to 128 KiB.
 const encodedPiece = 16 << 10
 
-// wireArgv returns arguments that start argv and that are valid in the protocol, which transmits
-// only text. If argv is not UTF-8, the returned arguments run a bash that decodes argv.
+// wireArgv returns arguments that start the program in argv and are valid in the protocol. The
+// protocol transmits only text. If argv is not UTF-8, the returned arguments run a bash that
+// decodes argv.
 func wireArgv(argv []string) []string {
 	if !slices.ContainsFunc(argv, func(word string) bool { return !utf8.ValidString(word) }) {
 		return argv

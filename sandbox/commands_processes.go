@@ -19,8 +19,8 @@ type ProcessInfo struct {
 	Tag  string
 	Cmd  string
 	Args []string
-	// Envs and Cwd are the environment variables and the working directory that the caller requested
-	// when it started the process.
+	// Envs and Cwd are the environment variables and the working directory that were requested when
+	// the process was started.
 	Envs map[string]string
 	Cwd  string
 }
@@ -34,7 +34,8 @@ type ProcessSelector struct {
 // ByPID selects a process by its process id in the sandbox.
 func ByPID(pid int) ProcessSelector { return ProcessSelector{pid: pid} }
 
-// ByTag selects the only process with a tag: see [CommandParams].Tag and [PTYParams].Tag.
+// ByTag selects the process with a tag: see [CommandParams].Tag and [PTYParams].Tag. Only one
+// process may have this tag.
 func ByTag(tag string) ProcessSelector { return ProcessSelector{tag: tag} }
 
 func (s ProcessSelector) String() string {
@@ -76,7 +77,7 @@ type CommandKillParams struct {
 
 // Kill kills a process that was started in the sandbox as a command or a terminal. If no such
 // process runs, the error matches both api.ErrNotFound and os.ErrProcessDone. If several processes
-// have the selected tag, Kill returns an error and kills none.
+// have the selected tag, Kill returns an error and kills no process.
 func (c *Commands) Kill(ctx context.Context, which ProcessSelector, p *CommandKillParams) error {
 	wire := process.Signal_SIGNAL_SIGKILL
 	if p != nil && p.Signal != nil {

@@ -37,8 +37,8 @@ type CodeContextParams struct {
 	Cwd string
 }
 
-// Create creates a context in addition to the default one. The error is [ErrUnknownLanguage] if
-// the sandbox has no kernel for the language.
+// Create creates a context in addition to the default context. If the sandbox has no kernel for the
+// language, the error is [ErrUnknownLanguage].
 func (c *Contexts) Create(ctx context.Context, p *CodeContextParams) (*CodeContext, error) {
 	sb := c.sb
 	if p == nil {
@@ -57,8 +57,8 @@ func (c *Contexts) Create(ctx context.Context, p *CodeContextParams) (*CodeConte
 }
 
 // List returns the contexts in the order of their creation. The default context may not exist
-// before the first code runs. List omits a context if its kernel has died and will not be
-// restarted, and this handle has noticed that.
+// before the first code runs. If this handle has noticed that the kernel of a context has died and
+// will not be restarted, List omits the context.
 func (c *Contexts) List(ctx context.Context) ([]CodeContext, error) {
 	sb := c.sb
 	ctx, end, err := sb.begin(ctx)
@@ -89,9 +89,9 @@ func (c *Contexts) Restart(ctx context.Context, id ContextID) error {
 	return c.end(ctx, "restart", cmp.Or(string(id), kernelconn.DefaultContext), c.sb.code.kernels.Restart)
 }
 
-// Remove ends a context. Code that runs in it fails as after [Contexts.Restart]. Code that waits
-// for the context then fails, because the context is missing. Code that waits for the default
-// context runs in a new kernel.
+// Remove ends a context. Code that runs in the context fails with the errors that
+// [Contexts.Restart] describes. Code that waits for the context fails as well, because the context
+// is missing. But if the context is the default context, waiting code runs in a new kernel.
 func (c *Contexts) Remove(ctx context.Context, id ContextID) error {
 	return c.end(ctx, "remove", string(id), c.sb.code.kernels.Remove)
 }

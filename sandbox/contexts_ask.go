@@ -27,8 +27,8 @@ type Completion struct {
 
 // Complete asks a kernel for completions of code at cursor, a byte index. It waits until the kernel
 // has no code to run, and runs no code itself. Without the websocket the error is
-// [ErrNeedsWebsocket]. From a kernel that cannot complete code, Complete returns no matches or an
-// error. When ctx ends, Complete returns and interrupts nothing.
+// [ErrNeedsWebsocket]. If the kernel cannot complete code, Complete returns no matches or an error.
+// When ctx ends, Complete returns and interrupts nothing.
 func (c *Contexts) Complete(ctx context.Context, code string, cursor int, p *CompleteParams) (*Completion, error) {
 	if p == nil {
 		p = &CompleteParams{}
@@ -58,7 +58,8 @@ type InspectParams struct {
 // Inspect returns a kernel's information about the name at cursor, a byte index of code. For Python
 // it is the name's signature, type and documentation. The information is "" if the kernel does not
 // know the name. Terminal escape sequences are removed from it. It comes from the sandbox and may
-// contain any other text. Inspect waits for the kernel, ends and fails like [Contexts.Complete].
+// contain any other text. For the wait for the kernel, the end of ctx and the errors, see
+// [Contexts.Complete].
 func (c *Contexts) Inspect(ctx context.Context, code string, cursor int, p *InspectParams) (string, error) {
 	if p == nil {
 		p = &InspectParams{}
@@ -107,8 +108,8 @@ type CodeCheck struct {
 	Indent string
 }
 
-// Check asks a kernel whether code can run as it is, or whether more lines are expected. Check
-// waits for the kernel, ends and fails like [Contexts.Complete].
+// Check asks a kernel whether code can run as it is, or whether more lines are expected. For the
+// wait for the kernel, the end of ctx and the errors, see [Contexts.Complete].
 func (c *Contexts) Check(ctx context.Context, code string, p *CheckParams) (*CodeCheck, error) {
 	if p == nil {
 		p = &CheckParams{}
@@ -159,8 +160,8 @@ func (c *Contexts) ask(ctx context.Context, q kernelconn.Question, reply any) er
 	return nil
 }
 
-// byteIndex returns the byte index of a character of text. It returns the length of text for a
-// character beyond the end.
+// byteIndex converts the index of a character of text to a byte index. For an index beyond the end,
+// it returns the length of text.
 func byteIndex(text string, character int) int {
 	for i := range text {
 		if character <= 0 {

@@ -20,9 +20,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/httpwait"
 )
 
-// relay is a shell script that connects its standard input and output to a port of its own machine,
-// over IPv4 or IPv6. It prints one byte when it is connected. It needs bash and cat, which every
-// template has. It ends when the server closes the connection, or on SIGTERM.
+// relay is a shell script that connects its standard input and output to a port of the machine on
+// which it runs, over IPv4 or IPv6. It prints one byte when it is connected. It needs bash and cat,
+// which every template has. It ends when the server closes the connection, or on SIGTERM.
 const relay = `{ exec 3<>"/dev/tcp/127.0.0.1/$1"; } 2>/dev/null || { exec 3<>"/dev/tcp/::1/$1"; } || exit 7
 trap 'kill $(jobs -p) 2>/dev/null' EXIT
 trap exit TERM
@@ -185,7 +185,8 @@ func (t *tunnel) carry() error {
 	return fmt.Errorf("the relay in the sandbox failed: %s: %s", end.GetStatus(), clip.LastLine(string(t.stderr), maxLastLine))
 }
 
-// brokenError wraps the [ErrCommandLost] of a relay, because the caller started no command.
+// brokenError wraps the [ErrCommandLost] of a relay. Its text mentions no command, because the
+// caller started no command.
 type brokenError struct{ cause error }
 
 func (e *brokenError) Error() string { return "its stream broke: bytes may be missing" }

@@ -21,7 +21,7 @@
 // Each setting comes from the first of these sources that contains it: an option such as
 // [WithAPIKey], the environment (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN, E2B_SANDBOX_URL,
 // E2B_VOLUME_API_URL), the file .env in the working directory, and the default. An address from
-// .env is refused unless the key also comes from .env; see [api.FromEnv].
+// .env is accepted only if the key also comes from .env; see [api.FromEnv].
 //
 // # Life of a sandbox
 //
@@ -34,12 +34,13 @@
 // [Sandbox.Pause] keeps a sandbox for later, with its processes and memory or only with its
 // files, and [Sandbox.Resume] or [Connect] continues it, even days later and in another
 // program. With Expiry.Then, the end of the lifetime pauses the sandbox instead of killing it.
-// The handle of such a sandbox renews its lifetime only with Expiry.Renew.
+// The handle of such a sandbox renews the lifetime only if Expiry.Renew is set.
 //
 // [Sandbox.Fork] makes copies of a running sandbox, to try several continuations of one state.
 // [Sandbox.Snapshot] keeps a state, from which [WithTemplate] creates any number of sandboxes.
 // E2B's service also copies processes and memory, as does a local cloud with an engine that saves
-// memory, such as gVisor. Other engines copy only the files. The results report which was copied.
+// memory, such as gVisor. Other engines copy only the files. The results report whether processes
+// and memory were copied.
 //
 // Package sandbox/template builds templates. A template has files, variables and a server to
 // start, and [WithTemplate] creates sandboxes from it.
@@ -65,9 +66,9 @@
 // # Packages
 //
 // [Packages.Install] installs packages by their requirements. [Packages.Lock] pins them, and
-// [Packages.InstallLock] installs exactly the files of a [LockFile], checked by their hashes. It
-// uses the files in the cache of this machine if they are there. [WithPackageIndex] sets another
-// package index. The error is a [*RequirementError] for a refused requirement, and an
+// [Packages.InstallLock] installs exactly the files of a [LockFile], checked by their hashes. If
+// the cache of this machine contains the files, InstallLock uses them. [WithPackageIndex] sets
+// another package index. The error is a [*RequirementError] for a refused requirement, and an
 // [*InstallError] for a failure of pip.
 //
 // # Agents
@@ -75,10 +76,10 @@
 // Package sandbox/agent runs the code of an agent whose model and tools stay in this program.
 // Use it for snippets that a model writes.
 //
-// To run an existing agent entirely inside a sandbox, use [Sandbox.RunProgram]. That works on
-// any architecture and leaves nothing of the agent on this machine. But the model's key goes
-// into the sandbox, and the agent starts only after it has been uploaded and installed. The
-// agent itself must provide typed values, tools, step limits, redaction and audit.
+// To run an existing agent entirely inside a sandbox, use [Sandbox.RunProgram]. RunProgram works on
+// any architecture and leaves nothing of the agent on this machine. But the model's key goes into
+// the sandbox, and the agent starts only after it has been uploaded and installed. The agent itself
+// must provide typed values, tools, step limits, redaction and audit.
 //
 // # Engines
 //
@@ -116,7 +117,7 @@
 // is complete if the received messages prove that no message is missing. Otherwise the error is
 // [ErrKernelLost], and the execution contains the output until the cut. The local cloud keeps the
 // messages that the kernel sends between the two connections. E2B's service loses these messages,
-// because a client of the service itself stays connected.
+// because the service's own client of the kernel stays connected.
 //
 // Without a websocket, code goes over HTTP. [Sandbox.CodeTransport] returns the transport in
 // use. Features that need the websocket fail with [ErrNeedsWebsocket] over HTTP.

@@ -26,21 +26,22 @@ var (
 	// restarted or removed its context. The error's text gives the reason. The kernel's variables are
 	// lost. If the context was not removed, the next call uses a new kernel.
 	//
-	// E2B's service does not restart a kernel that dies six times in a row. This handle then replaces
-	// a context that it used or created with a new one of the same language and directory. Calls of
-	// this handle reach the new context under the old id. Other handles no longer find the old id
-	// ([ErrNotFound]). As the default context, they use the next context of that language.
+	// E2B's service does not restart a kernel that dies six times in a row. If this handle used or
+	// created the kernel's context, it then creates a new context of the same language and directory
+	// in place of the old context. Calls of this handle reach the new context under the old id. Other
+	// handles no longer find the old id ([ErrNotFound]). If the old context was the default context,
+	// other handles use the next context of that language as the default context.
 	ErrKernelDied = kernelconn.ErrDied
 	// ErrKernelRestarted means that the context received a new kernel between two calls: code ignored
-	// the interrupt, the kernel died, or another client restarted it. Only the first call after that
-	// returns this error. It does not run its code.
+	// the interrupt, the kernel died, or another client restarted the kernel. Only the first call with
+	// the new kernel returns this error. This call does not run its code.
 	ErrKernelRestarted = kernelconn.ErrRestarted
-	// ErrSameContext means that a call would wait for itself: it needs a context whose running
-	// code waits for the call. A tool of package agent may make such a call. Use another
-	// context or sandbox.
+	// ErrSameContext means that a call would wait for itself: the call needs a context, and the code
+	// that runs in this context waits for the call. A tool of package agent may make such a call. Use
+	// another context or sandbox.
 	ErrSameContext = kernelconn.ErrSameContext
-	// ErrNeedsWebsocket means that the call requires the kernel's websocket, which this sandbox
-	// does not have or [WithCodeTransport] disabled.
+	// ErrNeedsWebsocket means that the call requires the kernel's websocket. Either this sandbox does
+	// not have this websocket, or [WithCodeTransport] disabled it.
 	ErrNeedsWebsocket = errors.New("requires the kernel's websocket (port 8888), which is unavailable or disabled")
 	// ErrKernelLost means that the connection to the kernel broke during a call. The code may have
 	// run, or may still be running. It is not run again.
@@ -123,7 +124,8 @@ type GoneError struct {
 
 func (e *GoneError) Error() string { return fmt.Sprintf("%s is gone: %s", e.ID, e.Reason) }
 
-// goneStates maps the reasons that a service sends to states. E2B's own service sends none.
+// goneStates maps the end reasons in a service's answers to states. E2B's own service sends no
+// reasons.
 var goneStates = map[api.EndReason]GoneState{
 	api.EndExpired:     GoneExpired,
 	api.EndKilled:      GoneKilled,
@@ -134,8 +136,8 @@ var goneStates = map[api.EndReason]GoneState{
 
 const lifetimeEnded = "its lifetime ended; ask for more with WithExpiry or SetLifetime"
 
-// fill copies the information about the sandbox from the control plane's answer. It reports
-// whether the answer contains a reason.
+// fill copies the state, the reason and the time of the sandbox's end from the control plane's
+// answer. If the answer contains no known reason, fill copies nothing and returns false.
 func (e *GoneError) fill(answer *api.Error) bool {
 	state, known := goneStates[answer.Reason]
 	if !known {

@@ -1,6 +1,6 @@
-// Package runhost defines the interface with which package sandbox/agent uses a sandbox beyond the
-// public API. Through this interface, package agent sends unchanged requests to a kernel, and
-// stores data that belongs to a handle. Package sandbox provides the implementation.
+// Package runhost defines the methods of a sandbox that package sandbox/agent needs in addition to
+// the public API. With these methods, package agent sends requests to a kernel unchanged, and
+// attaches data to a handle of a sandbox. Package sandbox implements the methods.
 package runhost
 
 import (
@@ -16,24 +16,25 @@ import (
 type Host interface {
 	TemplateID() string
 	Logger() *slog.Logger
-	// ContextID returns the id of a context. The parameter id may be "", for the default context.
-	// ContextID needs the websocket.
+	// ContextID returns the id of a context. If the parameter id is "", it returns the id of the
+	// default context. ContextID needs the websocket transport.
 	ContextID(ctx context.Context, id string) (string, error)
 	// CheckPrivate returns nil only if the kernels refuse requests without the sandbox's tokens.
 	CheckPrivate(ctx context.Context) error
 	// Execute runs a request on the kernel of a context, over its websocket. It waits for its turn. If
-	// ctx ends, Execute returns at once, while the code is interrupted. Execute does not check the
-	// status of the reply.
+	// ctx ends, Execute returns at once, and does not wait until the code has been interrupted.
+	// Execute does not check the status of the reply.
 	Execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, h kernelconn.Handler) (jupyter.ExecuteReply, error)
-	// Attached returns the value that package agent attached to the handle. The first call attaches
-	// the result of make.
+	// Attached returns the value that package agent attached to the handle of the sandbox. The first
+	// call attaches the result of make.
 	Attached(make func() any) any
 }
 
 // Collector builds an execution from messages. It is not safe for concurrent use.
 type Collector interface {
 	Message(m *jupyter.Message) error
-	// Failed records the exception that ended the code, if none arrived as a message.
+	// Failed records the exception that ended the code. If an exception has arrived as a message,
+	// Failed does nothing.
 	Failed(name, value, traceback string)
 	// Finished returns the *sandbox.Execution.
 	Finished() any

@@ -19,9 +19,9 @@ func special(c rune) bool {
 	return !plain
 }
 
-// Words returns the words of a line if a POSIX shell would only split and unquote the line. This is
-// so for words that [Quote] has written. Where there is no shell, a program can be started directly
-// with these words. For any other line, ok is false.
+// Words splits a line into words, as a POSIX shell does. If the shell would do more with the line
+// than split and unquote it, ok is false. For a line of words that [Quote] has written, ok is true.
+// With the words, a program can be started without a shell.
 func Words(line string) (words []string, ok bool) {
 	var word strings.Builder
 	begun, escaped, quote := false, false, rune(0)

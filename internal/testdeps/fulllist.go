@@ -11,8 +11,8 @@ import (
 //go:embed resolve.py
 var resolve []byte
 
-// fullList contains the answers of pip and of the index with which a test checks the full list of
-// packages for sandboxes.
+// fullList stores the answers of pip and of the package index. A test uses these answers to check
+// the full list of packages for sandboxes.
 var fullList = pinned.Set{
 	Name:     "full-list",
 	Pins:     fstest.MapFS{"full.txt": {Data: []byte(pyenv.FullList())}, "resolve.py": {Data: resolve}},

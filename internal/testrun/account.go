@@ -20,8 +20,9 @@ import (
 // no other run removes the files of that user.
 const accountLock = "/var/cache/e2bctl-test.lock"
 
-// account is the account of the ordinary user, which has no special rights. .ci/ordinary-user
-// defines it. The run of the account has its own directory with the sources and the binaries.
+// account is the account of the ordinary user. The account has no special rights. The script
+// .ci/ordinary-user defines the account. A run as this account has its own directory, which
+// contains the sources and the binaries.
 type account struct {
 	root   string // the root of the checkout
 	script string
@@ -87,8 +88,9 @@ func canBeOrdinary(w io.Writer, ci bool) (bool, error) {
 	return false, nil
 }
 
-// runOf returns a -run flag that selects those of the given tests that the -run flag chosen also
-// selects. If chosen selects none of the tests, some is false. Nil tests mean all tests.
+// runOf returns a value of the flag -run that selects the given tests, but only those that the
+// value chosen also selects. If chosen selects none of the given tests, some is false. Nil tests
+// mean all tests.
 func runOf(tests []string, chosen string) (run string, some bool, err error) {
 	if tests == nil {
 		return chosen, true, nil

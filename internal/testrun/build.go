@@ -26,7 +26,7 @@ type pkg struct {
 	dir  string
 }
 
-// listPackages returns the packages with tests that match the patterns. It runs the go command.
+// listPackages returns the packages that match the patterns and have tests. It runs the go command.
 func listPackages(ctx context.Context, patterns []string) ([]pkg, error) {
 	const format = "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Module.Path}}\t{{.Dir}}{{end}}"
 	command := exec.CommandContext(ctx, "go", append([]string{"list", "-f", format}, patterns...)...)
@@ -100,7 +100,8 @@ func hasCompiler(w io.Writer, ci bool) (bool, error) {
 
 var isTest = regexp.MustCompile(`^(Test|Fuzz|Example)([^a-z]|$)`)
 
-// testNames returns the names of the functions in a file that go test runs.
+// testNames returns the names of the functions that go test runs. It finds these functions in one
+// file.
 func testNames(file *ast.File) (names []string) {
 	for _, declared := range file.Decls {
 		if f, ok := declared.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name != "TestMain" && isTest.MatchString(f.Name.Name) {

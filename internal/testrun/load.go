@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 )
 
-// spinCommand is the argument with which this program only keeps a processor busy.
+// spinCommand is the argument that makes this program do nothing except keep a processor busy.
 const spinCommand = "spin"
 
 // spin keeps a processor busy until input ends. input is a pipe, so it ends when the process at the

@@ -58,8 +58,8 @@ type outcome struct {
 	said  map[string]string // the last log line of each test that has not ended, keyed by test
 	rest  bytes.Buffer      // output that belongs to no test
 	race  bool              // the output contains a report of the race detector
-	// saysFailed means that the binary exited with status 1, because a test, or the code after all
-	// tests, failed. The field bad describes any other bad end.
+	// saysFailed means that the binary exited with status 1, because a test failed, or because the
+	// code that runs after all tests failed. The field bad describes any other bad end.
 	saysFailed bool
 	bad        error
 	wall       time.Duration
@@ -177,7 +177,7 @@ type starter struct {
 	self      string // this program, which runs each binary; see reap
 	test2json string
 	goroot    string
-	limit     time.Duration // the limit of the time of one job
+	limit     time.Duration // the time limit of one job
 	flags     []string      // the flags of each binary
 	account   *account      // the account of the ordinary user; nil if there is none
 }

@@ -15,17 +15,18 @@ import (
 // module. A name that ends in "/..." also includes all packages below it.
 type plan struct {
 	// plain lists packages that are tested without the race detector. Their tests run other programs,
-	// or do nothing concurrently. The tests of other packages test the code that they use with the
-	// race detector.
+	// or do nothing concurrently. The code that these tests use is tested with the race detector by
+	// the tests of other packages.
 	plain []string
 	// longest lists packages that are started first, so that the run does not wait for them at the
 	// end.
 	longest []string
-	// ordinary lists the tests of root's run that the account without rights repeats, keyed by
-	// package. An entry is the name of a test, or of a file with tests. Nil means the whole package.
+	// ordinary lists, for each package, the tests that run as root and again as the account without
+	// special rights. Each string is the name of a test, or of a file with tests. Nil means all tests
+	// of the package.
 	ordinary map[string][]string
-	// once lists packages whose failed tests are never repeated. A failed test in another package is
-	// not repeated either if its name contains one of onceWords.
+	// once lists packages whose failed tests are never repeated. In every other package, a failed test
+	// is not repeated if the name of the test contains one of onceWords.
 	once      []string
 	onceWords []string
 	// stressed lists the packages whose tests "make stress" repeats under load.
@@ -118,7 +119,7 @@ var module = plan{
 	},
 }
 
-// covers reports whether one of the patterns matches a package.
+// covers reports whether one of the patterns matches the name of a package.
 func covers(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		below, all := strings.CutSuffix(pattern, "/...")
@@ -148,8 +149,8 @@ func (p plan) check(packages []pkg) error {
 	return nil
 }
 
-// ordinaryTests returns the tests of a package that an ordinary user repeats. Nil means
-// all.
+// ordinaryTests returns those tests of a package that the ordinary user repeats. Nil means all
+// tests.
 func (p plan) ordinaryTests(k pkg) ([]string, error) {
 	chosen := p.ordinary[k.name]
 	if chosen == nil {
@@ -176,8 +177,8 @@ func (p plan) ordinaryTests(k pkg) ([]string, error) {
 	return names, nil
 }
 
-// testsOf returns the tests of a package, keyed by the names of their files. These include
-// examples, and the seeds of fuzz targets.
+// testsOf returns the tests of a package, keyed by the names of their files. The tests include
+// examples, and fuzz targets, which run with their seeds.
 func testsOf(dir string) (map[string][]string, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {

@@ -28,9 +28,9 @@ const graceOfOrphans = 20 * time.Second
 
 // reap runs a command, and then ends the command's remaining processes. It does so even if the
 // command crashed: a test binary that hangs, crashes or exceeds its time limit runs no clean-up
-// functions, and not all of its helper processes watch their parent. reap writes the processes that
-// it ended to w. It returns the exit status of the command. If a signal ended the command, it
-// returns 128 plus the number of the signal.
+// functions, and not all of its helper processes watch their parent. reap prints a list of the
+// ended processes to w. It returns the exit status of the command. If a signal ended the command,
+// it returns 128 plus the number of the signal.
 func reap(w io.Writer, arguments []string, grace time.Duration) (status int) {
 	runtime.LockOSThread() // the command is killed when the thread that started it ends
 	if err := orphan.BecomeReaper(); err != nil {

@@ -52,7 +52,7 @@ func (r *report) ended(o *outcome, failures []failure) {
 	r.printf("%s %7.1fs %s%s\n", result, o.wall.Seconds(), o.job, more)
 }
 
-// interrupted prints the running tests when a run ended early.
+// interrupted prints the tests that were still running when a run ended early.
 func (r *report) interrupted(o *outcome) {
 	r.printf("stopped after %.1fs: %s: %s\n", o.wall.Seconds(), o.job, strings.Join(o.running(), " "))
 }

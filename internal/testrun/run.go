@@ -25,7 +25,7 @@ type options struct {
 	count    int
 	atOnce   int
 	limit    time.Duration
-	allRace  bool   // no package is tested without the race detector
+	allRace  bool   // all packages are tested with the race detector
 	ordinary bool   // only the ordinary user's part is run
 	root     string // the root of the checkout
 	dir      string // the directory for binaries and times

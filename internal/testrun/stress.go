@@ -48,7 +48,7 @@ type stress struct {
 
 	mu      sync.Mutex
 	tallies map[string]*tally // the tallies, keyed by the binary's hash together with the name of the test
-	// the number of runs of each test that this program has begun, by the same keys
+	// the number of runs of each test that this program has begun, with the keys of tallies
 	begun map[string]int
 }
 
@@ -61,8 +61,9 @@ type stressed struct {
 
 func (t stressed) String() string { return failure{job: t.job, test: t.test}.String() }
 
-// runStress repeats tests for the time slice. The tests are those of the packages in the options,
-// or else those of the plan. If a test ever failed, the error is errRed.
+// runStress repeats tests until the duration slice is over. It repeats the tests of the packages in
+// the options. If the options contain no packages, it repeats the tests of the plan's packages. If
+// a test ever failed, the error is errRed.
 func runStress(ctx context.Context, w io.Writer, p plan, o options, slice time.Duration) error {
 	packages, err := stressPackages(ctx, p, o)
 	if err != nil {
@@ -187,7 +188,8 @@ func (s *stress) list(ctx context.Context, p plan, o options, packages []pkg) (t
 	return tests, nil
 }
 
-// resume continues the stored tallies, and forgets those of earlier binaries.
+// resume continues the stored tallies of the current binaries, and forgets the tallies of earlier
+// binaries.
 func (s *stress) resume(tests []stressed, packages []pkg) {
 	current := map[string]bool{}
 	for _, t := range tests {
@@ -227,9 +229,9 @@ func (s *stress) testsOf(ctx context.Context, j job) (tests []stressed, err erro
 	return tests, nil
 }
 
-// repeat runs the tests until each has run often enough, or until the time is over. It always runs
-// one of the tests that have the fewest runs. If a run is cut off because the time is over, the run
-// does not count.
+// repeat runs the tests until each has run often enough, or until ctx ends. As the next test, it
+// always runs one of the tests that have the fewest runs. If a run is cut off because ctx ends, the
+// run does not count.
 func (s *stress) repeat(ctx context.Context, tests []stressed, atOnce int) error {
 	var failed error
 	var workers sync.WaitGroup

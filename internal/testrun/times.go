@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// times has the durations of a run, for make test-times.
+// times contains the durations of the packages and tests of a run, for make test-times.
 type times struct {
 	Ended    time.Time
 	Patterns []string
@@ -34,7 +34,7 @@ type testTime struct {
 	Wall float64
 }
 
-// slowest is the number of packages that make test-times prints, and also the number of tests.
+// slowest is the number of packages, and also the number of tests, that make test-times prints.
 const slowest = 30
 
 func writeTimes(path string, patterns []string, outcomes []*outcome) error {

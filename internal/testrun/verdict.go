@@ -22,7 +22,7 @@ const (
 type failure struct {
 	job    job
 	test   string // the name of the test; "": the package itself failed
-	reason string // the reason why the test was not repeated, or the result of the repeats; "" before them
+	reason string // the reason for not repeating the test, or the result of the repeats; "" before the repeats
 	output string // the output of the first failure
 }
 
@@ -97,8 +97,8 @@ func (p plan) judge(o *outcome) (failures []failure) {
 	return failures
 }
 
-// decide repeats the failures that may be repeated. It returns the failures that stay red. It
-// returns as flaky the failures that passed when they were repeated.
+// decide repeats the failures that may be repeated. red contains the failures that stay red. flaky
+// contains the failures that passed when they were repeated.
 func (s *starter) decide(ctx context.Context, p plan, failures []failure, began func(failure, int)) (red, flaky []failure) {
 	tests := 0
 	for _, f := range failures {
@@ -119,7 +119,8 @@ func (s *starter) decide(ctx context.Context, p plan, failures []failure, began 
 	return red, flaky
 }
 
-// passesAlone repeats a test until it passes, or fails in a way that counts.
+// passesAlone runs a test alone, at most repeats times, and reports whether it passed. It stops at
+// the first pass, and at the first result after which the test must not be repeated.
 func (s *starter) passesAlone(ctx context.Context, p plan, f *failure, began func(failure, int)) bool {
 	for n := range repeats {
 		if ctx.Err() != nil {

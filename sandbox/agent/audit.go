@@ -17,9 +17,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// Trace contains hooks for the steps and tool calls of a run. It is similar to package httptrace
-// for requests. A step or a call runs with the context that its hook returns. At the end of the
-// step or call, the function that the hook returned is called. Hooks of tool calls are called from
+// Trace contains hooks for the steps and tool calls of a run, as package httptrace does for
+// requests. A hook returns a context and a function. The step or call runs with this context, and
+// the function is called at the end of the step or call. Hooks of tool calls are called from
 // several goroutines. Fields may be nil.
 type Trace struct {
 	Step func(ctx context.Context, n int, code string) (context.Context, func(*Step, error))
@@ -53,8 +53,8 @@ type Metrics struct {
 	// CodeBytes is the total length of the code.
 	CodeBytes int64
 	// Imports lists the modules that the code imported, sorted. Without a guard, it contains only the
-	// modules in import statements on single lines. Modules that were loaded by __import__ or
-	// importlib are recorded only with a guard.
+	// modules of import statements that each fit on one line. Modules that were loaded by __import__
+	// or importlib are recorded only with a guard.
 	Imports []string
 	// Duration is the time from the start of the run until its end, or until now.
 	Duration time.Duration
@@ -70,7 +70,7 @@ type toolRecord struct {
 	Error        string  `json:"error,omitempty"`
 }
 
-// runLog writes the audit and the log of a run, and counts for [Metrics].
+// runLog writes the audit and the log of a run, and counts the values of the run's [Metrics].
 type runLog struct {
 	run    *Run
 	w      io.Writer // the writer of the audit; nil if there is none
@@ -89,8 +89,8 @@ func newRunLog(r *Run) *runLog {
 	return &runLog{run: r, w: r.params.Audit, logger: r.about.logger, start: time.Now(), imports: map[string]bool{}}
 }
 
-// write writes one line of the audit. After an error of the writer, or after the last line, it
-// writes nothing.
+// write writes one line of the audit. After an error of the audit's writer, or after the last line,
+// it writes nothing.
 func (l *runLog) write(event string, fields map[string]any) {
 	if l.w == nil || l.closed {
 		return
@@ -148,8 +148,9 @@ func (l *runLog) tool(ctx context.Context, step int, record toolRecord) {
 	l.write("tool", fields)
 }
 
-// panicked records the value and the stack of a tool's panic, because they appear nowhere else. If
-// the client has no logger, it logs them to the program's default logger.
+// panicked writes the value and the stack of a tool's panic to the audit and the log, because they
+// appear nowhere else. If the client has no logger, or its logger is disabled for errors, panicked
+// uses [slog.Default].
 func (l *runLog) panicked(ctx context.Context, step int, tool string, value any, stack []byte) {
 	said, where := l.run.redact.short(fmt.Sprint(value), maxPanic), l.run.redact.short(string(stack), maxPanic)
 	logger := l.logger
@@ -198,7 +199,7 @@ func (l *runLog) step(ctx context.Context, code string, s *Step, calls []toolRec
 	})
 }
 
-// imported adds modules to those that the run imported. The caller must hold l.mu.
+// imported adds names to the modules that the run has imported. The caller must hold l.mu.
 func (l *runLog) imported(names []string) {
 	for _, name := range names {
 		if len(l.imports) < maxImports {
@@ -207,7 +208,8 @@ func (l *runLog) imported(names []string) {
 	}
 }
 
-// cut records the guard's report on a step that was cut off before it could report.
+// cut records the guard's report on a step. The step was cut off before its reply could contain the
+// report.
 func (l *runLog) cut(step int, g guardReport) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -215,7 +217,7 @@ func (l *runLog) cut(step int, g guardReport) {
 	l.write("cut", map[string]any{"n": step, "imports": append([]string{}, g.Imports...), "blocked": append([]Violation{}, g.Violations...)})
 }
 
-// orNil returns nil for an empty text, which becomes null in JSON.
+// orNil returns text, or nil for an empty text. Nil becomes null in JSON.
 func orNil(text string) any {
 	if text == "" {
 		return nil
@@ -223,7 +225,7 @@ func orNil(text string) any {
 	return text
 }
 
-// end writes the last line and returns the error of the writer.
+// end writes the last line of the audit, and returns the error of the audit's writer.
 func (l *runLog) end(final *string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -259,8 +261,8 @@ func (l *runLog) snapshot() Metrics {
 	return m
 }
 
-// SpendTokens records tokens that the model of the run used, in the metrics and the audit. It also
-// charges these tokens, like the function [SpendTokens].
+// SpendTokens records the tokens that the model of the run used, in the metrics and in the audit.
+// It also charges these tokens, like the function [SpendTokens].
 func (r *Run) SpendTokens(ctx context.Context, tokens int64) error {
 	r.log.mu.Lock()
 	r.log.metrics.Tokens += tokens
@@ -276,7 +278,7 @@ const maxImports = 10_000
 
 var importStatement = lazyregexp.New(`(?m)^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b|import[ \t]+([\w. \t,]+))`)
 
-// importsOf returns the modules in import statements on single lines.
+// importsOf returns the modules of the import statements that each fit on one line.
 func importsOf(code string) []string {
 	found := map[string]bool{}
 	for _, m := range importStatement().FindAllStringSubmatch(code, maxImports) {

@@ -23,8 +23,8 @@ import (
 // exceptions is tool.Error.
 //
 // Errors are [ErrContextBusy], [sandbox.ErrPublicKernel], an [*sandbox.InstallError], a
-// [*GuardError], an error of package state that names the variable, or an error of the
-// transport. After an error the context is free again.
+// [*GuardError], an error of the transport, or an error of package state. An error of package state
+// names the variable. After an error the context is free again.
 func Begin(ctx context.Context, sb *sandbox.Sandbox, p *Params) (*Run, error) {
 	if p == nil {
 		p = &Params{}

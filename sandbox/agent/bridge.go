@@ -27,9 +27,9 @@ const (
 	maxWaiting = 4 * maxExchange
 	// replyPart is the maximum length of a part of a reply.
 	replyPart = 4 << 20
-	// The answer to an exchange waits for a finished call. The wait is short, because the kernel
-	// cannot send more calls during the wait. It begins with shortestMoment, and grows with each
-	// exchange that returns no result.
+	// The answer to an exchange is delayed until a call finishes. The delay is short, because the
+	// kernel cannot send more calls during the delay. The maximum of the delay begins with
+	// shortestMoment, and grows with each exchange that returns no result, up to longestMoment.
 	shortestMoment = 2 * time.Millisecond
 	longestMoment  = 64 * time.Millisecond
 	finalAnswer    = "final_answer"
@@ -162,7 +162,7 @@ func (s *stepCalls) part() string {
 
 var errExchange = errors.New("the kernel's request is malformed")
 
-// exchange accepts new calls and returns the replies of finished ones.
+// exchange accepts new calls and returns the replies to finished calls.
 func (s *stepCalls) exchange(ctx context.Context, text []byte) (string, error) {
 	line, documents, _ := bytes.Cut(text, []byte("\n"))
 	var head struct {
@@ -225,8 +225,8 @@ func (h *callHead) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&h.id, &h.name})
 }
 
-// finished returns the replies that are ready. If there are none, it waits briefly for the
-// first.
+// finished returns the replies that are ready. If no reply is ready, finished waits briefly for the
+// first reply.
 func (s *stepCalls) finished(ctx context.Context, fresh bool) string {
 	s.mu.Lock()
 	if fresh {
@@ -254,7 +254,7 @@ func (s *stepCalls) finished(ctx context.Context, fresh bool) string {
 }
 
 // replies returns the replies that are ready. text contains a line with ids and statuses, and a
-// line for each reply. some is false if calls are waiting and none of them has a reply.
+// line for each reply. If calls are under way and none of them has a reply, some is false.
 func (s *stepCalls) replies() (text string, some bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -358,7 +358,7 @@ func (s *stepCalls) made(ctx context.Context, name string, document []byte) (sta
 	return "ok", b.run.redact.value(v).Bytes(), nil
 }
 
-// record records the final answer. Only the first one counts.
+// record records the final answer. If the code gives several final answers, only the first counts.
 func (s *stepCalls) record(arguments state.Value) (string, []byte, error) {
 	if err := finalTool.check(arguments); err != nil {
 		return "", nil, fmt.Errorf("%s: %w", finalAnswer, err)
@@ -379,7 +379,7 @@ func (s *stepCalls) record(arguments state.Value) (string, []byte, error) {
 	return "final", []byte("null"), nil
 }
 
-// finalTool describes final_answer to the code. Every run has it.
+// finalTool describes final_answer to the code. Every run has this tool.
 var finalTool = Tool{
 	name: finalAnswer, doc: "Gives the final answer of the task and ends the run.",
 	parameters: []toolParameter{{anyType(), "answer", "answer", "", true}}, returns: plainType("None", ""),

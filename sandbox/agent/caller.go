@@ -17,7 +17,7 @@ const maxCalls = 1024
 // caller calls tools for the code of a run or for a [Toolbox], within the limits of each tool.
 type caller struct {
 	tools map[string]*boundTool
-	work  sync.WaitGroup // counts the functions that have not returned
+	work  sync.WaitGroup // counts the functions of tools that have not returned
 	slots chan struct{}  // has one element for each function in work
 
 	// trace is called when a call is approved. The function
@@ -70,7 +70,7 @@ func (c *caller) call(ctx context.Context, t *boundTool, call ToolCall, size int
 	return v, nil
 }
 
-// limited makes a call within the limits of its tool and of the agents that enclose it.
+// limited makes a call within the limits of its tool and of the agents that enclose the call.
 func (c *caller) limited(ctx context.Context, t *boundTool, call ToolCall) (state.Value, error) {
 	t.mu.Lock()
 	t.calls++

@@ -17,7 +17,8 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// runs contains the contexts of a sandbox in which a run has begun. The zero value is ready to use.
+// runs contains those contexts of a sandbox in which a run has begun. The zero value is ready to
+// use.
 type runs struct {
 	mu       sync.Mutex
 	contexts map[string]*runContext
@@ -30,13 +31,13 @@ type runContext struct {
 	busy bool // a run uses the context; guarded by runs.mu
 
 	mu sync.Mutex
-	// token identifies the kernel. While it stays the same, known is valid.
+	// token identifies the kernel. While the token stays the same, the map known is valid.
 	token     string
 	directory string
 	known     map[string]knownValue
 }
 
-// knownValue describes the value of a variable that was last sent or pulled.
+// knownValue describes the latest value that was sent or pulled for a variable.
 type knownValue struct {
 	hash  state.Hash
 	blobs []state.Hash
@@ -245,7 +246,7 @@ func (c *runContext) pull(ctx context.Context, host runHost, st *state.State) er
 	return nil
 }
 
-// receive reads the frame of a reply, and calls each for every variable in it.
+// receive reads the frame of a reply, and calls the function each once per variable in the frame.
 func (c *runContext) receive(ctx context.Context, host runHost, reply answer, each func(name string, v state.Value) error) error {
 	if reply.File == "" {
 		return readFrame(bytes.NewReader(reply.Frame), reply.Head, len(reply.Frame), each)

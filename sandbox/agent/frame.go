@@ -19,13 +19,13 @@ import (
 type frameHead struct {
 	Values []frameValue `json:"values"`
 	Blobs  []framePart  `json:"blobs"`
-	// Held lists blobs that a variable of the kernel already has, so the frame does not contain
-	// them. It is set only in frames to the kernel.
+	// Held lists blobs that variables of the kernel already contain, each with the name of such a
+	// variable. The frame does not contain these blobs. Held is set only in frames to the kernel.
 	Held [][2]string `json:"held"`
 }
 
-// frameValue contains, in frames to the kernel, a name, the size of a document, its hash, and
-// the size including blobs.
+// frameValue describes a value in a frame to the kernel. It contains the name of the value, the
+// size of the value's document, the hash of the value, and the value's size including blobs.
 type frameValue struct {
 	name  string
 	size  int
@@ -37,8 +37,9 @@ func (v frameValue) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]any{v.name, v.size, v.hash, v.total})
 }
 
-// framePart contains the hash of a blob and its size. In frames from the kernel it may contain
-// the name of a value instead of the hash.
+// framePart describes a part of a frame. For a blob, it contains the hash and the size of the blob.
+// In frames from the kernel, it may describe a value instead. It then contains the name of the
+// value in place of the hash.
 type framePart struct {
 	name string
 	size int
@@ -90,8 +91,8 @@ const (
 	maxFrameValues = 400_000
 )
 
-// readFrame reads a frame of size bytes, whose first line has head bytes. It calls each for every
-// value.
+// readFrame reads a frame of size bytes, whose first line has head bytes. It calls the function
+// each once per value.
 func readFrame(r io.Reader, head, size int, each func(name string, v state.Value) error) error {
 	if head < 0 || size < head || head > maxFrameHead || size > 2*state.DefaultMaxBytes {
 		return &state.LimitError{Limit: "MaxBytes", Max: state.DefaultMaxBytes}

@@ -26,10 +26,10 @@ import (
 // The guard is in the same process as the code, so code can bypass it. These bypasses are
 // known:
 //
-//   - objects of libraries that have a module as an attribute: code in a class that is derived
-//     from the object's class reaches this attribute through self;
-//   - format strings, which show an attribute ('{0.__class__}') although they do
-//     not return it;
+//   - objects of libraries, if an attribute of the object is a module: code in a class that is
+//     derived from the object's class reaches this attribute through self;
+//   - format strings, which show the text of an attribute ('{0.__class__}') although they do not
+//     return the attribute;
 //   - functions that take the name of an attribute as text: operator.attrgetter,
 //     string.Formatter, functools.update_wrapper, and a match statement with a
 //     class that defines its own __match_args__;
@@ -41,21 +41,21 @@ import (
 //     pandas.read_pickle, numpy.load);
 //   - extension modules, and any allowed module that leads to them (sys,
 //     gc, inspect, ctypes);
-//   - functions that were defined before the run, which keep all their abilities;
-//   - globals, locals, vars, eval and exec, where Functions allows them: they reach
-//     the modules that were imported before the run.
+//   - functions that were defined before the run: they keep all their abilities;
+//   - globals, locals, vars, eval and exec, if Functions allows them: they reach the modules that
+//     were imported before the run.
 //
-// The guard checks the text of a cell before any code of the cell runs. It looks for imports that
-// are not in a try with a handler, double-underscore attributes, frames and shell commands. It
-// refuses all other forbidden operations when the code performs them, with the Python exception
-// GuardViolation. If the operation is an import, the exception is also an ImportError.
+// The guard checks the text of a cell before any code of the cell runs. It looks for
+// double-underscore attributes, frames, shell commands, and imports outside of a try with a
+// handler. It refuses all other forbidden operations when the code performs them, with the Python
+// exception GuardViolation. If the operation is an import, the exception is also an ImportError.
 //
 // Code receives stand-ins for modules. A stand-in contains the same functions and classes as the
 // module, and these run at full speed. An assignment to a name of a module changes only the
-// stand-in. The guard does not change variables from before the run, because services keep code in
-// such variables that displays values. If the run's code uses a module that was imported before the
-// run, it receives a stand-in. This costs one call for each use, unless the run's code imports the
-// module itself.
+// stand-in. The guard does not change variables from before the run, because services keep their
+// code for displaying values in such variables. If the run's code uses a module that was imported
+// before the run, it receives a stand-in. Each such use costs one call. If the run's code imports
+// the module itself, there is no such cost.
 //
 // A guard is active from Begin to Close. It applies to all code of the context, including code of
 // [sandbox.Sandbox.RunCode].
@@ -67,8 +67,8 @@ type Guard struct {
 	Allow []string
 	// Presets are lists of modules. Each module of these lists is allowed if it is installed.
 	Presets []Preset
-	// Deny lists modules, in the form of Allow, that are refused even if other fields allow
-	// them.
+	// Deny lists modules that are refused even if other fields allow them. It has the same form as
+	// Allow.
 	Deny []string
 	// Functions lists the [DangerousFunctions] that code may call.
 	Functions []string
@@ -81,7 +81,7 @@ type Guard struct {
 	MaxIterations int
 	// MaxOperations limits the operations of one step. An operation is an iteration of a loop or
 	// comprehension, or a call of a function that the code defines. 0 means no limit. The work of
-	// libraries does not count, but Limits.StepTimeout bounds it.
+	// libraries does not count. Limits.StepTimeout bounds the time of this work.
 	MaxOperations int
 }
 
@@ -91,7 +91,7 @@ const DefaultMaxIterations = 1_000_000
 // Preset is a list of modules for one kind of task.
 type Preset string
 
-// These are the presets. They allow packages with all their submodules.
+// These are the presets. Each preset allows the listed modules with all their submodules.
 const (
 	DataAnalysis   Preset = "data analysis"   // numpy, pandas, statistics, math, collections
 	TextProcessing Preset = "text processing" // re, string, textwrap, collections
@@ -129,7 +129,8 @@ func DangerousModules() []string {
 	}
 }
 
-// DangerousFunctions returns the functions that a guard refuses to call.
+// DangerousFunctions returns the functions whose calls a guard refuses by default. Guard.Functions
+// allows them by name.
 func DangerousFunctions() []string {
 	return []string{"breakpoint", "compile", "eval", "exec", "globals", "help", "locals", "open", "vars"}
 }
@@ -155,8 +156,8 @@ const (
 
 // Violation describes one refusal by a guard. All text comes from the sandbox.
 type Violation struct {
-	// Rule is the rule that the code broke. It may be a text that is none of the rules, because it
-	// comes from the sandbox.
+	// Rule is the rule that the code broke. It may be a text other than the constants of type Rule,
+	// because it comes from the sandbox.
 	Rule Rule `json:"rule" py:"rule"`
 	// Name is the name of the refused module, attribute, function or event.
 	Name string `json:"name" py:"name"`

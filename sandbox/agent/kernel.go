@@ -67,8 +67,9 @@ func (r *Run) prepare(ctx context.Context) error {
 	return nil
 }
 
-// again prepares a kernel with one request. This is possible if the kernel already has everything
-// from an earlier run. For any other kernel, again returns false.
+// again prepares a kernel with one request. This is possible if the kernel already has the modules,
+// the state and the description of the tools from an earlier run. For any other kernel, again
+// returns false.
 func (r *Run) again(ctx context.Context, key string) (done bool, err error) {
 	c := r.context
 	c.mu.Lock()
@@ -106,7 +107,7 @@ func (r *Run) again(ctx context.Context, key string) (done bool, err error) {
 	return true, nil
 }
 
-// placeTools makes the tools callable in the kernel, and limits its memory.
+// placeTools makes the tools callable in the kernel, and limits the memory of the kernel.
 func (r *Run) placeTools(ctx context.Context, key, specs string) error {
 	var answer toolsAnswer
 	for _, text := range []string{"", specs} {
@@ -129,8 +130,8 @@ func (r *Run) placeTools(ctx context.Context, key, specs string) error {
 	return nil
 }
 
-// maxRefused bounds the number of refused calls that a kernel may report. The kernel keeps no more
-// of them.
+// maxRefused bounds the number of refused calls that a kernel may report. The kernel does not
+// record more refused calls than this.
 const maxRefused = 1000
 
 // leave removes the tools and the guard from the kernel. It records the calls that the kernel
@@ -151,7 +152,7 @@ func (r *Run) leave(ctx context.Context) {
 	}
 }
 
-// wasCut records that the code of a step was interrupted. late reports whether it ran longer
+// wasCut records that the code of a step was interrupted. late reports whether the code ran longer
 // than StepTimeout.
 func (r *Run) wasCut(step int, late bool) {
 	r.mu.Lock()
@@ -159,9 +160,9 @@ func (r *Run) wasCut(step int, late bool) {
 	r.cut, r.late = step, late
 }
 
-// reportCut waits for the end of interrupted code. It then fetches the guard's report on this code
-// for the audit. Otherwise the next step would receive this report. replaced reports whether the
-// run's kernel was replaced.
+// reportCut waits until interrupted code has ended. It then fetches the guard's report on this
+// code, and writes the report to the audit. Without reportCut, the next step would receive the
+// report. replaced reports whether the run's kernel was replaced.
 func (r *Run) reportCut(ctx context.Context) (replaced bool, err error) {
 	r.mu.Lock()
 	n := r.cut
@@ -195,7 +196,7 @@ func (c *runContext) request(ctx context.Context, host runHost, expressions map[
 	return host.execute(ctx, c.id, jupyter.ExecuteRequest{Silent: true, UserExpressions: expressions}, kernelconn.Handler{})
 }
 
-// answered decodes the value of an expression.
+// answered decodes the value of one expression of a reply.
 func answered(reply jupyter.ExecuteReply, key string, into any) error {
 	doc, err := expressionValue(reply, key)
 	if err != nil {

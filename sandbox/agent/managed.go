@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ErrBudget is returned by calls in a managed agent whose [Budget] is spent.
+// ErrBudget is returned by calls in a managed agent if the [Budget] of this agent is spent.
 var ErrBudget = errors.New("agent: the budget is spent")
 
 // maxAgentDepth limits the nesting of calls of agents, whatever their budgets are.
@@ -17,8 +17,8 @@ const maxAgentDepth = 8
 // Budget limits one call of a managed agent. It includes all nested calls, because an inner agent
 // also spends the budgets of the agents that enclose it. A zero field sets no limit.
 type Budget struct {
-	// MaxDepth limits the levels of agents nested in this one; a negative number allows none.
-	// More than 8 levels in all are always refused.
+	// MaxDepth limits the levels of agents that are nested in this agent. A negative number allows no
+	// nested agents. More than 8 levels in all are always refused.
 	MaxDepth int
 	// MaxCalls limits the number of calls of tools and agents by code in the agent's runs.
 	MaxCalls int
@@ -34,10 +34,10 @@ type Task struct {
 }
 
 // NewManaged makes a tool from an agent: code calls the tool by its name with a task and
-// receives the agent's result. run is the agent's loop. It runs in this program, with its
-// credentials. It must execute its code in a separate run, in another context or sandbox,
-// because the calling code waits ([sandbox.ErrSameContext]). run must pass its context to
-// everything that it calls: the context carries the budget and ends with the calling step.
+// receives the agent's result. run is the agent's loop. The loop runs in this program, with the
+// credentials of this program. It must execute the agent's code in a separate run, in another
+// context or sandbox, because the calling code waits ([sandbox.ErrSameContext]). run must pass its
+// ctx to everything that it calls: ctx contains the budget, and ends with the calling step.
 //
 // Errors are those of [NewTool].
 func NewManaged[Out any](name, doc string, budget Budget, run func(ctx context.Context, task string) (Out, error), opts ...ToolOption) (Tool, error) {
@@ -80,7 +80,8 @@ func frameOfAgent(ctx context.Context) *agentFrame {
 	return frame
 }
 
-// enterAgent opens a frame in ctx. The caller must call the returned function.
+// enterAgent begins a call of a managed agent. The returned context contains the frame of this
+// call. The caller must call the returned function.
 func enterAgent(ctx context.Context, name string, budget Budget) (context.Context, context.CancelCauseFunc, error) {
 	outer := frameOfAgent(ctx)
 	depth := 0
@@ -107,7 +108,7 @@ func (f *agentFrame) spent(budget string) error {
 }
 
 // spend charges calls and tokens to the frame and to all frames that enclose it. If a limit is
-// exceeded, spend ends the agent with that limit.
+// exceeded, spend ends the agent to which this limit belongs.
 func (f *agentFrame) spend(calls int, tokens int64) error {
 	var failed error
 	for ; f != nil; f = f.outer {
@@ -134,7 +135,7 @@ func (f *agentFrame) spend(calls int, tokens int64) error {
 // should call it after each answer of the model. If one of the agents has no tokens left,
 // SpendTokens returns [ErrBudget], and the context of this agent has ended. Outside a managed
 // agent, SpendTokens does nothing. A loop with a [Run] should call [Run.SpendTokens] instead,
-// because it also counts the tokens.
+// because that method also counts the tokens.
 func SpendTokens(ctx context.Context, tokens int64) error {
 	return frameOfAgent(ctx).spend(0, tokens)
 }

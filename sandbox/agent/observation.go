@@ -12,9 +12,9 @@ import (
 
 // Observation returns the step as text for a model: the output, the value of the last
 // expression, displayed results, the final answer as Python writes it, a notice if the code
-// took too long, and the exception that ended it. If the step began in a new kernel, the text
-// begins with a notice of this. Each part has at most Limits.MaxOutputBytes. If a part is longer,
-// only its beginning and its end are kept, with the number of omitted bytes.
+// took too long, and the exception that ended the code. If the step began in a new kernel, a notice
+// at the beginning of the text reports this. Each part has at most Limits.MaxOutputBytes. If a part
+// is longer, only its beginning and its end are kept, with the number of omitted bytes.
 func (s *Step) Observation() string {
 	var b strings.Builder
 	part := func(title, text string) {
@@ -85,8 +85,8 @@ func (s *Step) outputLimit() int {
 	return int(min(max(s.maxOutput, 0), math.MaxInt))
 }
 
-// printed returns the number of bytes that the code wrote to a stream. It does not count the
-// notice in place of dropped bytes.
+// printed returns the number of bytes that the code wrote to a stream. It counts dropped bytes, but
+// not the notice that replaces them in text.
 func (s *Step) printed(text string, dropped int64) int64 {
 	if dropped == 0 {
 		return int64(len(text))

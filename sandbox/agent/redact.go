@@ -26,8 +26,8 @@ const (
 	minSecret = 4
 	// maxSecrets limits the bytes of all secrets together.
 	maxSecrets = 64 << 10
-	// minBeginning is the minimum length for a beginning of a secret to be replaced in a text that may
-	// have been cut. Shorter beginnings occur in every text.
+	// minBeginning is the minimum length at which the beginning of a secret is also replaced. This
+	// applies only to texts that may have been cut. Shorter beginnings occur in every text.
 	minBeginning = 8
 	// shortPiece is the number of bytes that short reads at a time.
 	shortPiece = 4 << 10
@@ -40,7 +40,7 @@ type redactor struct {
 	root  [256]int32 // the node for each first byte of a pattern; 0 if no pattern begins with the byte
 	next  []map[byte]int32
 	fail  []int32
-	depth []int32 // number of bytes of a pattern that a node represents
+	depth []int32 // the node represents the first depth bytes of a pattern
 	match []int32 // length of the longest pattern that ends at the node
 }
 
@@ -69,8 +69,8 @@ func newRedactor(secrets []string) (*redactor, error) {
 }
 
 // formsOf returns the forms in which a secret may occur: unchanged, in JSON, quoted by Go, as
-// Python's repr, in URLs and in base64. For base64, it returns the forms of a secret that begins
-// anywhere in the encoded data.
+// Python's repr, in URLs and in base64. The form in base64 depends on the offset of the secret in
+// the encoded data, modulo 3, so formsOf returns forms for all three offsets.
 func formsOf(secret string) []string {
 	forms := []string{secret, url.QueryEscape(secret), url.PathEscape(secret), escapeAll(secret)}
 	for _, quoted := range []string{strconv.Quote(secret), strconv.QuoteToASCII(secret)} {
@@ -106,7 +106,7 @@ func escapeAll(s string) string {
 	return strings.ReplaceAll(url.QueryEscape(s), "+", "%20")
 }
 
-// pythonForms returns a value in Python's forms: as the repr of a str and of bytes, with quotes
+// pythonForms returns a secret in Python's forms: as the repr of a str and of bytes, with quotes
 // escaped or not, and in ASCII JSON.
 func pythonForms(secret string) []string {
 	escape := func(r, quote rune, plain bool) string {
@@ -140,8 +140,8 @@ func pythonForms(secret string) []string {
 	return forms
 }
 
-// jsonForm returns a value as Python and JavaScript write it in JSON. It writes a character as a \u
-// escape if numbered returns true for the character.
+// jsonForm returns a secret as Python and JavaScript write it in JSON. It writes a character as a
+// \u escape if numbered returns true for the character.
 func jsonForm(secret string, numbered func(rune) bool) string {
 	var text strings.Builder
 	for _, r := range secret {
@@ -296,7 +296,7 @@ func (s *redaction) release(out []byte, n int) []byte {
 
 func (r *redactor) bytes(text []byte) []byte { return r.whole(text, false) }
 
-// whole redacts a complete text. If cut is set, bytes may be missing.
+// whole redacts a complete text. The parameter cut means that the text may have been cut before.
 func (r *redactor) whole(text []byte, cut bool) []byte {
 	if r == nil {
 		return text
@@ -313,8 +313,8 @@ func (r *redactor) text(text string) string {
 }
 
 // short redacts a text and then shortens it to limit bytes. The order matters, because the rest of
-// a cut secret cannot be recognized reliably. Other code may already have cut the text, such as a
-// kernel, or a %.64q in a format. Therefore short also replaces the beginning of a secret. It reads
+// a cut secret cannot be recognized reliably. Other code, such as a kernel or a %.64q in a format,
+// may already have cut the text. Therefore short also replaces the beginning of a secret. It reads
 // only the part of a long text that it needs.
 func (r *redactor) short(text string, limit int) string {
 	if r == nil {
@@ -384,9 +384,9 @@ type redactedOutput struct {
 	message func(*jupyter.Message) error
 }
 
-// output returns two functions. redacting redacts a message and passes it to message. For each
-// stream, it keeps a possible beginning of a secret until more text arrives. flush must be called
-// at the end, to pass on the kept text.
+// output returns two functions. The function redacting redacts a message and passes it to the
+// function message. For each stream, redacting keeps a possible beginning of a secret until more
+// text arrives. The function flush passes on the kept text. It must be called at the end.
 func (r *redactor) output(message func(*jupyter.Message) error) (redacting func(*jupyter.Message) error, flush func() error) {
 	if r == nil {
 		return message, func() error { return nil }

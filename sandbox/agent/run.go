@@ -32,19 +32,19 @@ var (
 
 // Params configures a run. The zero value is a run in the default context, without state.
 type Params struct {
-	// State contains the variables to set in the context. Nil means no variables. A variable is not
-	// sent if the kernel has it from an earlier run of this handle, and it was not Set in State since
-	// that run. It then keeps the value that code gave it.
+	// State contains the variables to set in the context. Nil means no variables. If the kernel has a
+	// variable from an earlier run of this handle, and the variable was not Set in State since that
+	// run, the variable is not sent. It then keeps the value that code gave it.
 	State *state.State
 	// OnConflict is the rule for variables of State that code changed since they were last sent
 	// or pulled. The default is [KeepSandbox].
 	OnConflict ConflictRule
-	// Packages are installed before the run, as by [sandbox.Packages.Install]. Their modules
-	// are added to Guard.Allow.
+	// Packages are installed before the run with [sandbox.Packages.Install]. Their modules are added
+	// to Guard.Allow.
 	Packages []string
-	// Lock is installed before the run, as by [sandbox.Packages.InstallLock]. Nil means no lock. With
-	// a Lock, each name in Packages must be in the lock or installed in the sandbox, and the versions
-	// are those of the lock.
+	// Lock is installed before the run with [sandbox.Packages.InstallLock]. Nil means no lock. With a
+	// Lock, each name in Packages must be in the lock or installed in the sandbox, and the lock
+	// determines the versions.
 	Lock *sandbox.LockFile
 	// Tools lists the tools that code can call by their names until Close. A tool must not have the
 	// name of a builtin, of a variable of State, or of an existing variable. Code cannot redefine the
@@ -59,18 +59,18 @@ type Params struct {
 	// Guard restricts the imports and calls of the code. Nil means no guard.
 	Guard *Guard
 	// Redact lists secret values. "[redacted]" replaces them in everything that steps produce
-	// (writers, output, results, exceptions, values, the final answer), in results and errors
-	// of tools before code receives them, in the audit and in the texts of errors. Secrets are
+	// (Stdout and Stderr, output, results, exceptions, values, the final answer), in results and
+	// errors of tools before code receives them, in the audit and in the texts of errors. Secrets are
 	// recognized unchanged, in JSON, in Python's repr, quoted by Go, in URLs and in base64, even if
 	// they are split across writes. They are not recognized in any other form: reversed, divided,
 	// compressed, encrypted, in base64 with line breaks, in hex, in a picture.
 	//
-	// Texts of errors, panics, violations and names of tools are redacted before they are shortened.
-	// Other code may already have shortened such a text. Therefore a beginning of a secret is replaced
-	// in these texts, too, if it has at least 8 bytes, even if these bytes belong to something else.
-	// For example, with the secret "https://user:key@host", every "https://" in an error is replaced.
-	// The same applies to values in the sandbox that have no Go form, because a kernel sends only the
-	// beginning of their repr.
+	// Names of tools, and the texts of errors, panics and violations, are redacted before they are
+	// shortened. Other code may already have shortened such a text. Therefore these texts are also
+	// searched for the beginning of a secret. A beginning of at least 8 bytes is replaced, even if
+	// these bytes belong to something else. For example, with the secret "https://user:key@host",
+	// every "https://" in an error is replaced. Beginnings are also replaced in values in the sandbox
+	// that have no Go form, because a kernel sends only the beginning of their repr.
 	//
 	// A value from the sandbox is replaced completely if its packed data contains a secret. Get and
 	// Pull return variables unchanged. Secrets shorter than 4 bytes are refused.
@@ -115,8 +115,8 @@ type Limits struct {
 // Run is a sequence of steps in one context of a sandbox. It is safe for concurrent
 // use; steps run one after the other.
 type Run struct {
-	// Installation is the result of installing Params.Packages and Params.Lock. It is nil if the
-	// run has neither.
+	// Installation is the result of installing Params.Packages and Params.Lock. If neither is set,
+	// Installation is nil.
 	Installation *sandbox.Installation
 
 	id       string
@@ -133,7 +133,7 @@ type Run struct {
 
 	mu     sync.Mutex
 	closed bool
-	died   bool // the kernel died, and the next one is not prepared yet
+	died   bool // the kernel died, and the next kernel is not prepared yet
 	cut    int  // number of the step whose code was interrupted; 0 if no code was interrupted
 	late   bool // the code was interrupted because it ran longer than StepTimeout
 	steps  int
@@ -171,13 +171,13 @@ func (r *Run) Get(ctx context.Context, name string) (state.Value, error) {
 	return value, nil
 }
 
-// Pull applies to st the changes that code made in the sandbox. It sets variables that differ from
-// the value that was last sent or pulled. It adds new variables, except those whose name starts
-// with an underscore. It removes variables that code deleted. If a variable was Set in st after it
-// was last sent or pulled, the change by code takes precedence.
+// Pull applies to st the changes that code made in the sandbox. If the value of a variable differs
+// from the value that was last sent or pulled, Pull sets the variable in st. It adds new variables,
+// except those whose name starts with an underscore. It removes variables that code deleted. If a
+// variable was Set in st after it was last sent or pulled, the change by code takes precedence.
 //
 // Pull compares each variable completely, whatever its size: types, lengths, keys and their order,
-// values however deep, and the index, names and dtypes of tables. To compare, the kernel reads its
+// values at any depth, and the index, names and dtypes of tables. To compare, the kernel reads its
 // variables. This takes about a second for each GB of arrays, tables and bytes, and for each 100 MB
 // of lists and dicts. The first comparison of a list or dict after it was sent or pulled takes as
 // long as pulling it. Large values are sent only if they changed.
@@ -186,7 +186,7 @@ func (r *Run) Get(ctx context.Context, name string) (state.Value, error) {
 //   - Attributes of an instance of a subclass beyond its base and fields, and the attrs of a table.
 //   - Whether two names, or two parts, are one object. If code changes an object through one name,
 //     Pull applies the change to each variable that contains the object.
-//   - The order of a set, and the order in memory of an array that is not one block.
+//   - The order of a set, and the order in memory of the elements of a non-contiguous array.
 //   - The replacement of a memoryview by bytes with the same content, or the reverse.
 //   - Most of a value that is too large, or that has no Go form and is inside another value. Pull
 //     compares only the class of such a value, and the first 200 characters of its repr or its
@@ -283,8 +283,8 @@ func (r *Run) begin(ctx context.Context) (_ context.Context, end func(), err err
 	}, nil
 }
 
-// failed returns the error of a call. If the call's context has ended, this error is the cause of
-// the context's end.
+// failed returns the error of a call. If the call's context has ended because of ErrRunClosed,
+// ErrStepTimeout or ErrRunTimeout, the returned error also wraps this cause.
 func (r *Run) failed(ctx context.Context, err error) error {
 	if errors.Is(err, sandbox.ErrKernelDied) || errors.Is(err, sandbox.ErrKernelRestarted) {
 		r.mu.Lock()

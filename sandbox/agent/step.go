@@ -46,7 +46,7 @@ type Step struct {
 
 	maxOutput int64
 	redact    *redactor
-	overran   time.Duration // the limit after which the code was interrupted; 0 if it was not
+	overran   time.Duration // the limit after which the code was interrupted; 0 if the code exceeded no limit
 }
 
 // Decode decodes Value by the rules of [state.Unmarshal], and stores the result in the variable

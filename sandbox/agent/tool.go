@@ -30,8 +30,8 @@ type Tool struct {
 	approve    func(context.Context, ToolCall) error
 }
 
-// ToolLimits contains the limits of a tool's calls in one run, or of one [Toolbox]. A zero
-// field sets no limit.
+// ToolLimits contains the limits of a tool's calls in one run, or in one [Toolbox]. A zero field
+// sets no limit.
 type ToolLimits struct {
 	// MaxCalls limits the number of calls; further calls fail.
 	MaxCalls int
@@ -45,7 +45,7 @@ type ToolLimits struct {
 	MaxArgumentBytes, MaxResultBytes int64
 }
 
-// ToolCall describes a call for a function that approves or traces it.
+// ToolCall describes a tool call. Functions that approve or trace calls receive it.
 type ToolCall struct {
 	// Run and Step identify the run and the step of the call. They are zero for a call of a
 	// [Toolbox].
@@ -57,9 +57,9 @@ type ToolCall struct {
 	Arguments state.Value
 }
 
-// ToolError is an error of a tool that sets the attributes of the exception in the sandbox. For
-// any other error, code receives the text, the Go type (without the wrapping of fmt.Errorf),
-// and whether the error is [sandbox.ErrRetryable].
+// ToolError is an error that a tool returns in order to set the attributes of the exception in the
+// sandbox. If a tool returns any other error, code receives these attributes: the text, the Go type
+// (without the wrapping of fmt.Errorf), and whether the error is [sandbox.ErrRetryable].
 type ToolError struct {
 	// Type is the kind of error, a name of your choice.
 	Type    string
@@ -81,8 +81,8 @@ func WithToolLimits(l ToolLimits) ToolOption { return func(t *Tool) { t.limits =
 
 // WithApproval sets a function that is called before each call of the tool. If approve returns an
 // error, the call is refused, and the code receives the text of the error. approve may take long,
-// because the code waits. Its context ends with the step. If approve returns after the end of the
-// step, the call is not made. approve is called from several goroutines.
+// because the code waits. The context of approve ends with the step. If approve returns after the
+// end of the step, the call is not made. approve is called from several goroutines.
 func WithApproval(approve func(context.Context, ToolCall) error) ToolOption {
 	return func(t *Tool) { t.approve = approve }
 }
@@ -91,18 +91,20 @@ func WithApproval(approve func(context.Context, ToolCall) error) ToolOption {
 // struct In. The tag `py:"name"` sets the name of a parameter. Without this tag, the tag
 // `json:"name"` sets it. The tag `doc:"…"` sets the description of the parameter. A parameter is
 // optional if its field is a pointer or has the tag `py:",omitempty"`. An optional parameter may be
-// missing or None. Its field then has the zero value. Required parameters come before optional
-// parameters. Both are in the order of the fields. Package state defines how values are converted.
-// If the type of an argument does not match its field, or if there are too many or too few
-// arguments, the code receives a TypeError. If Out is struct{}, the result is None.
+// missing or None. Its field then has the zero value. Required parameters come first, in the order
+// of their fields, and then the optional parameters, in the order of their fields. Package state
+// defines how values are converted. If the type of an argument does not match its field, or if
+// there are too many or too few arguments, the code receives a TypeError. If Out is struct{}, the
+// result is None.
 //
 // The context of a call ends with the step. fn should then return. Until fn returns, its goroutine
 // stays, and the run's Close waits for it. An error of fn becomes an exception in the code. A
 // [*ToolError] sets the attributes of this exception. The sandbox receives the text of the error,
 // so the text must not contain anything secret (see also Params.Redact). A panic of fn becomes an
 // exception that only reports that there was a panic. The value and the stack of the panic are
-// written to Params.Audit and, at level error, to the logger of [sandbox.WithLogger]. If this
-// logger takes no errors or is not set, they are logged to [slog.Default].
+// written to Params.Audit and, at level error, to the logger of [sandbox.WithLogger]. If no such
+// logger is set, or it is disabled for errors, the value and the stack are logged to
+// [slog.Default].
 //
 // NewTool returns an error if name or the name of a parameter is not a valid Python name, if a type
 // has no Python form, or if an option is nil. [MustTool] is for tools whose name, types and options
@@ -315,8 +317,8 @@ func (t Tool) check(arguments state.Value) error {
 	return nil
 }
 
-// opaqueIn describes the first argument that has no Go form, with the reason. The order is that of
-// the arguments' names.
+// opaqueIn describes the first argument that has no Go form, and gives the reason. It searches the
+// arguments in the order of their names.
 func opaqueIn(arguments any) string {
 	switch arguments := arguments.(type) {
 	case map[string]any:

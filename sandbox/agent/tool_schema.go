@@ -19,12 +19,13 @@ import (
 // ToolFromSchema makes a tool whose parameters are known only at run time, for instance a tool
 // of a server of the Model Context Protocol. schema is a JSON Schema of the type "object", of draft
 // 7 or 2020-12. Its properties are the parameters of the tool. The required parameters come first,
-// and then the optional parameters. Both are in the order of the schema. An optional parameter may
-// be missing or None. The arguments then do not contain it. [Tool.Schema] returns schema unchanged.
+// in the order of the schema, and then the optional parameters, in the order of the schema. If an
+// optional parameter is missing or None, the arguments that fn receives do not contain it.
+// [Tool.Schema] returns schema unchanged.
 //
-// A property whose name is not valid in Python gets another name for its parameter: a character
+// If the name of a property is not valid in Python, the parameter has another name: a character
 // other than a letter, digit or underscore becomes "_", a keyword gets a "_" at its end, and a
-// leading digit gets a "_" before it. The arguments that fn receives have the original name.
+// leading digit gets a "_" before it. The arguments that fn receives have the original names.
 //
 // The arguments are checked against schema before fn is called. If arguments do not match, or would
 // take too long to check, the code receives a TypeError. Two things are not checked: formats, and
@@ -32,15 +33,15 @@ import (
 // either.
 //
 // fn receives the arguments as a JSON object. In this object, bytes are base64, tuples are arrays,
-// and times are RFC 3339. If an argument contains another value without a JSON form, the code
+// and times are RFC 3339. If an argument contains any other value without a JSON form, the code
 // receives a TypeError. Package state converts the result of fn. If the result is a
 // [json.RawMessage], it becomes the value that its text represents. For the contexts, errors and
 // panics of fn, see [NewTool].
 //
 // ToolFromSchema returns an error if the name, the schema or an option is invalid. A reference must
-// be within the schema, such as "#/$defs/name". ToolFromSchema refuses references to other
-// documents, to an $anchor or to a nested $id, and $dynamicRef. It also refuses two properties that
-// get the same name in Python, and schemas that are nested more than 100 deep.
+// be within the schema, such as "#/$defs/name". ToolFromSchema refuses $dynamicRef, and references
+// to other documents, to an $anchor or to a nested $id. It also refuses two properties that get the
+// same name in Python, and schemas that are nested more than 100 deep.
 func ToolFromSchema(name, doc string, schema json.RawMessage, fn func(context.Context, json.RawMessage) (any, error), opts ...ToolOption) (Tool, error) {
 	t, err := newTool(name, doc, opts)
 	if err != nil {
@@ -204,7 +205,7 @@ func schemaType(s *jsonschema.Schema) pythonType {
 	return t
 }
 
-// schemaDict returns a description of the keys of an object, in the same form as structType.
+// schemaDict describes the keys of an object, in the form in which structType describes a struct.
 func schemaDict(s *jsonschema.Schema) string {
 	var keys []string
 	for name, property := range s.Properties {
@@ -214,7 +215,7 @@ func schemaDict(s *jsonschema.Schema) string {
 	return "{" + strings.Join(keys, ", ") + "}"
 }
 
-// pythonTypes maps the types of JSON Schema to Python's.
+// pythonTypes maps the types of JSON Schema to types of Python.
 var pythonTypes = map[string]string{
 	"":       "Any",
 	"string": "str", "integer": "int", "number": "float", "boolean": "bool", "array": "list", "object": "dict", "null": "None",

@@ -18,8 +18,8 @@ const maxSchemaLevels = 100
 // maxCheckLevels limits the depth of a value's check, because a schema may refer to itself.
 const maxCheckLevels = 1000
 
-// The check of a call's arguments may apply checkBase schemas, and checkPerByte more for each
-// byte of the arguments. Without this limit, a few references or a nested value could make the
+// The check of a call's arguments may apply checkBase schemas, and checkPerByte more schemas for
+// each byte of the arguments. Without this limit, a few references or a nested value could make the
 // check endless.
 const checkBase, checkPerByte = 100_000, 32
 
@@ -63,8 +63,8 @@ func newPlainSchema(root any) (*plainSchema, error) {
 // tidy removes two things from a schema: keys that encoding/json would mistake for a keyword
 // because it ignores case, and patterns that Go cannot compile. There are such patterns because
 // JSON Schema uses JavaScript's patterns, which can look ahead. If a keyword depends on a removed
-// pattern, tidy also removes the keyword. Then the keyword refuses nothing. looser reports whether
-// the schema now allows more than before.
+// pattern, tidy also removes the keyword, so that it refuses no value. looser reports whether the
+// schema now allows more values than before.
 func (p *plainSchema) tidy(schema any, level int) (looser bool, err error) {
 	object, ok := schema.(map[string]any)
 	switch {
@@ -105,7 +105,8 @@ func (p *plainSchema) tidy(schema any, level int) (looser bool, err error) {
 	return looser, nil
 }
 
-// reference records the schema that a schema refers to.
+// reference records the reference in a schema, if there is one. It returns an error for references
+// that are not followed.
 func (p *plainSchema) reference(object map[string]any, level int) error {
 	if dynamic, ok := object["$dynamicRef"]; ok {
 		return fmt.Errorf("it has a $dynamicRef, %.128q: only a $ref is followed", fmt.Sprint(dynamic))
@@ -129,7 +130,8 @@ func foreign(pattern string) bool {
 	return err != nil
 }
 
-// partsOf returns the schemas in a keyword of a schema.
+// partsOf returns the schemas that the value of a keyword contains. object is the schema that has
+// the keyword.
 func partsOf(object map[string]any, keyword string) []any {
 	switch parts := object[keyword].(type) {
 	case []any:
@@ -213,8 +215,8 @@ func (e *effort) apply(schema, value any, level int) error {
 	return nil
 }
 
-// applyAll applies the schemas of keywords to the field or item at place. An empty place means
-// the whole value.
+// applyAll applies the schemas of keywords to value. place is the name of the field or the index of
+// the item that has this value. If place is empty, value is the whole value.
 func (e *effort) applyAll(object map[string]any, words []string, place string, value any, level int) error {
 	for _, keyword := range words {
 		for _, part := range partsFor(object, keyword, place) {

@@ -16,13 +16,13 @@ import (
 )
 
 // Toolbox calls tools for callers other than the code of a run, such as the clients of a server
-// (package agentmcp). Like a run, it enforces the limits of its tools, and calls their functions of
-// [WithApproval]. The limits apply to all calls of the Toolbox together. A Toolbox is safe for
-// concurrent use and need not be closed.
+// (package agentmcp). Like a run, it enforces the limits of its tools, and calls the functions that
+// were set with [WithApproval]. The limits apply to all calls of the Toolbox together. A Toolbox is
+// safe for concurrent use and need not be closed.
 type Toolbox struct{ caller caller }
 
 // NewToolbox returns a Toolbox of tools. It returns an error if two tools have the same name,
-// or if one was not made by [NewTool], [ToolFromSchema] or [NewManaged].
+// or if a tool was not made by [NewTool], [ToolFromSchema] or [NewManaged].
 func NewToolbox(tools ...Tool) (*Toolbox, error) {
 	if err := checkNames(&Params{Tools: tools}); err != nil {
 		return nil, fmt.Errorf("agent: make a toolbox: %w", err)
@@ -127,8 +127,9 @@ func (t Tool) argumentsOf(text json.RawMessage) (state.Value, error) {
 	return state.NewValue(arguments)
 }
 
-// fromJSON converts strings in value to types that JSON lacks. It converts a string if the schema,
-// which was made from a Go type, names such a type.
+// fromJSON converts strings and lists in value to types that JSON lacks. The schema was made from a
+// Go type. fromJSON converts a string to bytes or a duration, or a list to a set, if the schema
+// describes such a type.
 func fromJSON(schema map[string]any, value any) (any, error) {
 	switch value := value.(type) {
 	case string:

@@ -24,14 +24,14 @@ type Chart interface{ chart() }
 // Axes is embedded in charts with two axes.
 type Axes struct {
 	XLabel, YLabel string
-	// XUnit and YUnit are the units of the axes: the parts in brackets of the axes' labels.
+	// XUnit and YUnit are the units of the axes: those parts of the axes' labels that are in brackets.
 	XUnit, YUnit string
 }
 
 // Scale is the mapping of an axis from values to positions.
 type Scale string
 
-// These are the scales of axes; a figure may have others. A [Coordinate] is a time on
+// These are the known scales. A figure may have other scales. A [Coordinate] is a time on
 // ScaleDatetime, a name on ScaleCategorical, and a number on all other scales.
 const (
 	ScaleLinear      Scale = "linear"
@@ -181,8 +181,9 @@ type chartJSON struct {
 // maxValues limits the JSON values of a chart. It suffices for 300,000 points.
 const maxValues = 1 << 20
 
-// parse decodes a chart. Only the outermost may be a superchart, because figures do not nest
-// supercharts. Each part is decoded again at each level, so deep nesting would be slow.
+// parse decodes a chart. Only the outermost chart may be a superchart, because figures do not nest
+// supercharts. If they did, decoding could be slow, because each part is decoded again at each
+// level.
 func parse(data json.RawMessage, outermost bool) Chart {
 	var c chartJSON
 	if err := boundjson.Unmarshal(data, &c, maxValues, math.MaxInt); err != nil {
@@ -278,7 +279,7 @@ func (c *chartJSON) series() ([]PointData, error) {
 	})
 }
 
-// elements converts each element of a chart with one.
+// elements converts each element of a chart with the function one.
 func elements[From, To any](c *chartJSON, one func(From) (To, error)) ([]To, error) {
 	var from []From
 	if len(c.Elements) == 0 || string(c.Elements) == "null" {

@@ -20,7 +20,8 @@ type caller struct {
 	logger  *slog.Logger
 }
 
-// call calls a tool by its name on the server, and returns the result for the code.
+// call calls a tool. The parameter tool is the name of the tool on the server. call returns the
+// result as the code in the sandbox receives it.
 func (c *caller) call(ctx context.Context, tool string, arguments json.RawMessage) (any, error) {
 	result, err := c.session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: arguments})
 	switch refused, ok := errors.AsType[*jsonrpc.Error](err); {
@@ -85,8 +86,9 @@ func resultOf(result *mcp.CallToolResult) (any, error) {
 }
 
 // exact returns structured content as JSON. The protocol's library decodes each number to a
-// float64, so that large numbers lose digits. The protocol recommends that the text beside the
-// structured content contains the same value. If it does, exact takes the numbers from the text.
+// float64, so that large numbers lose digits. The protocol recommends that a result with structured
+// content also contains the same value as a text. If there is such a text, exact takes the numbers
+// from it.
 func exact(structured any, texts []string) (json.RawMessage, error) {
 	if len(texts) == 1 {
 		var same any

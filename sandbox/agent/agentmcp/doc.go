@@ -21,9 +21,9 @@
 // # What a server may do
 //
 // The list of tools comes from the server and is not trusted. The server's annotations
-// (readOnlyHint and the others) decide nothing: [ToolsParams] decides which tools code may
-// call. Names, descriptions and schemas are bounded. Invisible characters are left out of texts
-// that models read. References of schemas to other documents are refused. Arguments are checked
-// against the schema before they are sent. A description or a result may still ask a model to
-// do harm. Allow only tools whose worst possible harm you can accept.
+// (readOnlyHint and others) decide nothing: [ToolsParams] decides which tools code may call. Names,
+// descriptions and schemas are bounded. Invisible characters are left out of texts that models
+// read. Schemas that refer to other documents are refused. Arguments are checked against the schema
+// before they are sent. A description or a result may still ask a model to do harm. Allow only
+// tools whose worst possible harm you can accept.
 package agentmcp

@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// pythonNames returns Python names for tools, all different.
+// pythonNames returns a Python name for each tool. All names are different.
 func pythonNames(prefix string, tools []*mcp.Tool) []string {
 	names, order := make([]string, len(tools)), make([]int, len(tools))
 	for i, t := range tools {
@@ -56,8 +56,8 @@ func pythonName(prefix, tool string) string {
 	return prefix + "tool_" // no letter of the name is allowed in Python
 }
 
-// usable reports whether a tool may have a name. Names that begin with an underscore are
-// reserved for IPython.
+// usable reports whether name can be the Python name of a tool. Names that begin with an underscore
+// are reserved for IPython.
 func usable(name string) bool {
 	return state.CheckName(name) == nil && name != "final_answer" && !strings.HasPrefix(name, "_")
 }

@@ -15,20 +15,20 @@ import (
 const structuredSince = "2026-07-28"
 
 // AddTools adds tools to a server, with their names, descriptions and schemas. It replaces
-// tools of the server that have the same names. One [agent.Toolbox] calls the tools: limits and
-// approvals apply, and MaxCalls and MaxConcurrency count the calls of all clients together,
-// since this call of AddTools. When a client cancels a call, the context of the tool ends.
+// tools of the server that have the same names. One [agent.Toolbox] calls the tools, so limits and
+// approvals apply. MaxCalls and MaxConcurrency count the calls of all clients together, from this
+// call of AddTools on. When a client cancels a call, the context of the tool ends.
 //
-// If the result of a tool is a text, this text is the text of the answer. If it is None, the answer
-// has no content. For any other result, the text of the answer is the result as JSON. If the
-// client's version of the protocol supports it, the answer then also contains the result as
-// structured content. There is no output schema. An error of a tool, a refused approval and an
+// If the result of a tool is a text, this text is the text of the answer. If the result is None,
+// the answer has no content. For any other result, the text of the answer is the result as JSON,
+// and the answer also contains the result as structured content if the client's version of the
+// protocol supports this. There is no output schema. An error of a tool, a refused approval and an
 // exceeded limit become answers with isError and the text of the error. A panic also becomes an
 // answer with isError, without the value of the panic. The value is logged to [slog.Default].
 //
 // If two tools have the same name, or a tool was not made by package agent, AddTools returns an
-// error and adds no tool. If the server refuses the schema of a tool, the error names this tool.
-// AddTools has then added the tools before it.
+// error and adds no tool. If the server refuses the schema of a tool, the error names this tool. In
+// this case, the tools before it in the list have been added.
 func AddTools(server *mcp.Server, tools ...agent.Tool) error {
 	box, err := agent.NewToolbox(tools...)
 	if err != nil {

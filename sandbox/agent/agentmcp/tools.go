@@ -52,16 +52,16 @@ type ToolsParams struct {
 	Logger *slog.Logger
 }
 
-// Tools returns the tools of the server at the other end of session, in the server's order, for
-// [agent.Params].Tools. If neither Allow nor Approve is set, it returns an error. The caller
-// must close the session after the runs that use the tools. After a change of the server's
-// list, call Tools again.
+// Tools returns the tools of the server at the other end of session, in the server's order. They
+// are for [agent.Params].Tools. If neither Allow nor Approve is set, Tools returns an error. The
+// caller must close the session after the runs that use the tools. If the server's list of tools
+// changes, call Tools again.
 //
 // A tool keeps its name on the server, after Prefix, if Python can use that name. Otherwise
-// each character other than a letter or digit becomes "_". A name that is reserved by Python, a
-// builtin or the run gets "_" at its end, or "tool_" at its beginning. If several tools would
-// then have the same name, the second gets "_2" at its end, and so on, in the order of their
-// names on the server. A tool that needs no change keeps its name.
+// each character other than a letter or digit becomes "_". A name that Python or the run reserves,
+// or that a builtin has, gets "_" at its end, or "tool_" at its beginning. If several tools would
+// then have the same name, the second gets "_2" at its end, the third "_3", and so on, in the order
+// of their names on the server. A tool that needs no change keeps its name.
 //
 // The parameters are those of [agent.ToolFromSchema], which checks the arguments before they
 // are sent. The required parameters come first. Required and optional parameters are each in
@@ -77,7 +77,7 @@ type ToolsParams struct {
 // An error of a tool becomes an exception of the type "MCPError" with the text of the error. If the
 // connection breaks or the server ends, this call and all later calls raise an exception of the
 // type "ConnectionError". When a step ends, its calls are cancelled, and the server is notified of
-// this.
+// the cancellation.
 //
 // If the list of the server has more than 1,000 tools or 16 MiB, Tools returns an error. A
 // description is cut after 16 KiB. A tool is unusable if its schema has more than 256 KiB, or its
