@@ -10,9 +10,10 @@ import (
 )
 
 // maxConnections is the largest number of client connections that a cloud accepts. clientShare
-// is the part of this process's open files that client connections may use. A client connection
-// needs a second connection to a sandbox, and half of all files are reserved for connections
-// out of sandboxes.
+// limits client connections to a fraction of the files that this process may open: one in
+// clientShare. The reason for this fraction is that each client connection needs a second
+// connection, to a sandbox, and that half of all files are reserved for connections out of
+// sandboxes.
 const (
 	maxConnections = 4096
 	clientShare    = 4
@@ -28,8 +29,8 @@ func connections() (int, error) {
 }
 
 // limitsOf returns the limits of each sandbox. If the sandboxes run on this machine, their limits
-// do not exceed the limits of the container in which this process runs. Containers of Docker and
-// pods are exempt, because they do not run inside that container.
+// do not exceed the limits of the container in which this process runs. This does not apply to
+// Docker containers and to pods, because they do not run inside that container.
 func limitsOf(ctx context.Context, o Options) (engine.Limits, error) {
 	if o.Engine == engine.Docker || o.Engine == engine.Kubernetes {
 		return o.Limits.WithDefaults(), nil

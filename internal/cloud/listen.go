@@ -47,9 +47,10 @@ func limited(inner *net.TCPListener, limit int, o Options) *connlimit.Listener {
 	})
 }
 
-// loopback listens on address. localhost means both 127.0.0.1 and ::1, so loopback also listens on
-// the second of these addresses. If it did not, another program could listen on the second address
-// and receive the API keys of clients. second is nil if the machine does not have that address.
+// loopback listens on address. If address is 127.0.0.1 or ::1, loopback also listens on the other
+// one of these two addresses, because localhost means both. If loopback did not listen on the other
+// address, another program could do so, and receive the API keys of clients. If there is no other
+// address, or if the machine does not have it, second is nil.
 func loopback(ctx context.Context, address string) (first, second *net.TCPListener, err error) {
 	for range attempts {
 		if first, err = listenTCP(ctx, address); err != nil {
@@ -92,7 +93,8 @@ func listenTCP(ctx context.Context, address string) (*net.TCPListener, error) {
 }
 
 // newAuthority returns the certificate authority of a cloud, and the files that make clients
-// trust it. The authority is stored in o.Authority, or else in the directory of the instance.
+// trust it. If o.Authority is set, the authority and these files are stored in a subdirectory of
+// o.Authority. Otherwise, the authority is new, and the files are in the directory of the instance.
 func newAuthority(o Options, instance string) (_ *localtls.Authority, trust localtls.Trust, err error) {
 	dir := instance
 	var authority *localtls.Authority

@@ -48,8 +48,8 @@ func (s *starting) openMetrics(ctx context.Context) error {
 	return nil
 }
 
-// serveMetrics answers requests for the metrics until the end of shutDown. Before it stops, /readyz
-// has reported that the cloud is ending.
+// serveMetrics answers requests for /readyz and /metrics until the end of shutDown. By that time,
+// /readyz has reported that the cloud is ending.
 func (c *Cloud) serveMetrics() {
 	if c.metrics == nil {
 		return
@@ -145,8 +145,8 @@ func describeMetric(text []byte, name, kind, help string) []byte {
 	return fmt.Appendf(text, "# HELP %s %s\n# TYPE %[1]s %[3]s\n", name, help, kind)
 }
 
-// requestCounts counts requests. Its labels have few values, no matter which requests clients and
-// programs in sandboxes send.
+// requestCounts counts requests. The labels of the counts have few values, no matter which requests
+// clients and programs in sandboxes send.
 type requestCounts struct {
 	mu      sync.Mutex
 	of      map[requestKey]uint64

@@ -111,7 +111,7 @@ func (p *peers) serve(conn net.Conn, name string, with []network.Header) {
 }
 
 // dispatch reads the first byte of a connection, which shows whether the connection uses TLS. Then
-// it passes the connection to the server.
+// dispatch passes the connection to the HTTP server.
 func (p *peers) dispatch(conn *peerConn) {
 	first := make([]byte, 1)
 	_ = conn.SetReadDeadline(time.Now().Add(headerDeadline)) // never fails
@@ -148,7 +148,7 @@ func (l peerListener) Accept() (net.Conn, error) {
 func (l peerListener) Close() error   { return nil }
 func (l peerListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// relayPort returns the port of the relay in sandboxes. It returns 0 if they have no relay.
+// relayPort returns the port of the relay in sandboxes. It returns 0 if sandboxes have no relay.
 func (c *Cloud) relayPort() int {
 	if port := c.address.(*net.TCPAddr).Port; port >= lowestRelayed {
 		return port

@@ -9,8 +9,8 @@ import (
 )
 
 // check returns an error if an engine does not promise a feature. It must be called before the
-// feature is used. The error is a [*lifecycle.RefusedError]. what is the feature's name in the text
-// of the error. Clients know this name.
+// feature is used. The error is a [*lifecycle.RefusedError]. Its text names the feature by the
+// parameter what, a name that clients know.
 func check(by engine.Report, f engine.Feature, what string) error {
 	why := by.Promises[f]
 	if why == "" {
@@ -19,8 +19,8 @@ func check(by engine.Report, f engine.Feature, what string) error {
 	return &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by the %s engine: %s: %s", by.Engine, what, why)}
 }
 
-// partOf returns the part of a create request that needs the feature f, by the name that clients
-// know.
+// partOf returns the name of the part of a create request that needs the feature f. Clients know
+// this name.
 func partOf(f engine.Feature) string {
 	switch f {
 	case engine.Images:

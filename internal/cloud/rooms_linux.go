@@ -26,7 +26,7 @@ import (
 // defaultEngine is the engine of a cloud that does not set Options.Engine.
 const defaultEngine = engine.Room
 
-// imagePath is the PATH of sandboxes whose image does not set one.
+// imagePath is the PATH of sandboxes whose image sets no PATH.
 const imagePath = room.DefaultPath
 
 // openers maps each engine that this system supports to the function that opens it.
@@ -55,7 +55,8 @@ func openRoom(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) 
 	return roomEngine{r, func() {}}, nil
 }
 
-// openWasm opens a room for the engine engine.Wasm. Its sandboxes have the files of this engine.
+// openWasm opens a room for the engine engine.Wasm. Sandboxes in this room have the files of this
+// engine.
 func openWasm(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
 	env, err := wasmenv.Find()
 	if err != nil {
@@ -141,7 +142,8 @@ func (c *Cloud) startRoom(ctx context.Context, name engine.Name, dir string, o r
 	return r, err
 }
 
-// keepInstance returns the keeper of the cloud's directory. All rooms of the cloud share it.
+// keepInstance returns the keeper of the cloud's directory. All rooms of the cloud share this
+// keeper.
 func (c *Cloud) keepInstance(ctx context.Context, o room.Options) (*room.Keeper, error) {
 	if c.keeper != nil {
 		return c.keeper.(*room.Keeper), nil

@@ -13,8 +13,8 @@ import (
 // defaultEngine is the engine of a cloud that does not set Options.Engine.
 const defaultEngine = engine.Docker
 
-// imagePath is the PATH of sandboxes in a room whose image does not set PATH. It is not used on
-// this system, because there are no rooms.
+// imagePath is the PATH of a sandbox in a room if the image of the sandbox does not set PATH.
+// imagePath is not used on this system, because there are no rooms.
 const imagePath = ""
 
 // openers maps each engine to the function that opens it. This system supports no rooms, because

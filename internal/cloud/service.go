@@ -20,14 +20,14 @@ import (
 // directories of this machine. No request can change these rules.
 type Service struct {
 	// CertFile and KeyFile are the PEM files of the certificate for TLS. They are read again when
-	// they change. Both are "" if a proxy in front of the cloud ends TLS. BehindProxy must then be
-	// set.
+	// they change. If a proxy in front of the cloud terminates TLS, both are "", and BehindProxy must
+	// be set.
 	CertFile, KeyFile string
 	BehindProxy       bool
-	KeyFiles          []string // the files with the API keys, which are read again when they change
+	KeyFiles          []string // files with API keys; a file is read again when it changes
 	Hosts             []string // host names besides localhost, Options.Domain and the names below Options.Domain
-	// PublicCode lets everybody who knows the id of a sandbox run code in it, for clients that
-	// send no token to the ports that run code.
+	// PublicCode lets everybody who knows the id of a sandbox run code in this sandbox. It is for
+	// clients that send no token to the ports that run code.
 	PublicCode bool
 	// MetricsAddress is the host:port of /readyz and /metrics. "" means that they are not served.
 	MetricsAddress string
@@ -56,7 +56,7 @@ func (s *Service) Check(isolation engine.Isolation) error {
 	return nil
 }
 
-// completeService checks the options of a service, and sets those that it requires.
+// completeService checks the options of a service, and sets the options that a service requires.
 func (o *Options) completeService() error {
 	if o.Service == nil {
 		return nil
@@ -83,7 +83,7 @@ func (s *Service) checkEngine(report engine.Report) error {
 // guardsCode reports whether the ports that run code require a token. s may be nil.
 func (s *Service) guardsCode() bool { return s != nil && !s.PublicCode }
 
-// behindProxy reports whether a proxy ends TLS. s may be nil.
+// behindProxy reports whether a proxy terminates TLS. s may be nil.
 func (s *Service) behindProxy() bool { return s != nil && s.BehindProxy }
 
 // hosts returns the additional hosts of the API, in the form that the router needs. s may be nil.
@@ -94,8 +94,8 @@ func (s *Service) hosts() []string {
 	return s.Hosts
 }
 
-// hidesPort reports whether clients reach the domain at the default port of https, so that its URLs
-// need no port. s may be nil.
+// hidesPort reports whether clients reach the domain at the default port of https. URLs of the
+// domain then need no port. s may be nil.
 func (s *Service) hidesPort(domain string, at net.Addr) bool {
 	switch {
 	case s == nil:
@@ -108,8 +108,8 @@ func (s *Service) hidesPort(domain string, at net.Addr) bool {
 
 const portHTTPS = 443
 
-// openService opens the files of a service: the API keys, and the certificate unless a proxy ends
-// TLS.
+// openService opens the files of a service: the API keys and, if no proxy terminates TLS, the
+// certificate.
 func (s *starting) openService(context.Context) (err error) {
 	o := s.options.Service
 	if o == nil {

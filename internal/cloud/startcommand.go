@@ -19,8 +19,8 @@ const (
 )
 
 // begin runs the start command of the sandbox's template. It waits until the ready command
-// succeeds, or until the deadline. If these commands fail, the sandbox is still used. Otherwise, a
-// sandbox whose code broke the commands could not be resumed.
+// succeeds, or until the deadline. The sandbox is used even if these commands fail. If a failure
+// ended the sandbox, a sandbox whose code broke the commands could not be resumed.
 func (r *reachable) begin(ctx context.Context, spec lifecycle.Spec) error {
 	if spec.Template.Start == "" {
 		return nil

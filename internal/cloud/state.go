@@ -61,7 +61,7 @@ func newInstanceDir(parent string) (string, error) {
 
 // removeInstance removes the directory of the instance once the directory is no longer used. The
 // keeper may be unable to remove a part of the directory. The next cloud then removes this part,
-// and the file that names it.
+// and the lock file that names the directory.
 func (c *Cloud) removeInstance(dir string) error {
 	if c.keeper != nil {
 		return c.keeper.Close()

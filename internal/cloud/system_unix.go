@@ -17,7 +17,7 @@ func openFiles() (uint64, error) {
 	return uint64(files.Cur), os.NewSyscallError("getrlimit", err) //nolint:unconvert // FreeBSD's has a sign
 }
 
-// lacksAddress reports whether listening failed because this machine has no such address.
+// lacksAddress reports whether listening failed because this machine does not have the address.
 func lacksAddress(err error) bool {
 	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)
 }

@@ -11,7 +11,7 @@ import (
 // it returns the largest number.
 func openFiles() (uint64, error) { return math.MaxUint64, nil }
 
-// lacksAddress reports whether listening failed because this machine has no such address.
+// lacksAddress reports whether listening failed because this machine does not have the address.
 func lacksAddress(err error) bool {
 	return errors.Is(err, windows.WSAEADDRNOTAVAIL) || errors.Is(err, windows.WSAEAFNOSUPPORT)
 }

@@ -19,15 +19,15 @@ type Template struct {
 	ID    string
 	Alias string
 	// User and Workdir are the default user and working directory of processes. "" means the
-	// defaults of envd. Home is the home of User, for builds from a snapshot. "" means /root or
-	// a directory in /home.
+	// defaults of envd. Home is the home directory of User, for builds from a snapshot. An empty
+	// Home means /root or a directory in /home.
 	User, Home, Workdir string
-	// Start is a command that every sandbox runs after it was created or was booted from its files.
-	// Ready is a command that succeeds once the program of Start can be used. An empty Start or Ready
-	// means that there is no such command.
+	// Start is a command. Every sandbox runs this command after the sandbox was created, and after it
+	// was booted from its files. Ready is a command that succeeds once the program of Start can be
+	// used. An empty Start or Ready means that there is no such command.
 	Start, Ready string
 	// Engine is the name of the engine that runs the sandbox. "" means the server's engine.
-	// Image is the container image of the sandbox. nil means that there is none.
+	// Image is the container image of the sandbox. nil means that the sandbox has no image.
 	Engine engine.Name
 	Image  *engine.Image
 }
@@ -41,21 +41,21 @@ type Request struct {
 	Metadata map[string]string
 	Internet *bool    // requested internet access; nil: not requested
 	Network  *Network // requested network; nil: not requested
-	// AutoPause pauses the sandbox at the end of its lifetime instead of ending it. KeepMemory keeps
-	// the memory in such a pause. With AutoResume, requests resume the sandbox as long as its memory
-	// is kept.
+	// AutoPause means that the end of the lifetime pauses the sandbox instead of ending it. KeepMemory
+	// means that such a pause keeps the memory. AutoResume means that a request to the paused sandbox
+	// resumes it, as long as its memory is kept.
 	AutoPause, KeepMemory, AutoResume bool
 	Volumes                           []VolumeMount
 	// Mounts lists the directories of the host that were requested as mounts.
 	Mounts []mounts.Mount `json:",omitempty"`
-	// Headers allows rules for headers. The sandbox then starts with a certificate authority,
-	// which these rules need.
+	// Headers allows rules for headers. The sandbox then starts with a certificate authority, because
+	// such rules need one.
 	Headers bool `json:",omitempty"`
 	// Egress contains the rules that result from Internet and Network.
 	Egress *network.Rules `json:"-"`
 	// Layers lists the ids of the layers with which the sandbox begins, lowest first. The caller holds
-	// them until Create has returned. In a record, Layers lists the layers that the sandbox shares.
-	// The record holds them as long as the sandbox exists.
+	// these layers until Create has returned. In a record, Layers lists the layers that the sandbox
+	// shares. The record holds these layers as long as the sandbox exists.
 	Layers []string `json:",omitempty"`
 }
 
@@ -68,7 +68,7 @@ func (q *Request) rules() (*network.Rules, error) { return q.Network.Rules(q.Int
 // Network is the request for a sandbox's network.
 type Network struct {
 	AllowOut, DenyOut  []string
-	NameServers        []string                     `json:",omitempty"` // addresses that are also reachable, if AllowOut contains names
+	NameServers        []string                     `json:",omitempty"` // if AllowOut contains names, these addresses are reachable, too
 	Headers            map[string]map[string]string `json:",omitempty"` // headers to add to requests, keyed by host
 	Proxy              *network.EgressProxy         `json:",omitempty"` // proxy for outgoing connections
 	Ask                bool                         `json:",omitempty"` // a program decides about hosts that no list names
@@ -77,9 +77,9 @@ type Network struct {
 	HTTPSPorts         []int
 }
 
-// Rules returns the rules that result from n and from the requested internet access. A nil
-// internet means that none was requested. n may be nil. The error is a [*network.RuleError] if
-// a rule is invalid.
+// Rules returns the rules that result from n and from the requested internet access. If internet is
+// nil, no internet access was requested. n may be nil. If a rule is invalid, the error is a
+// [*network.RuleError].
 func (n *Network) Rules(internet *bool) (*network.Rules, error) {
 	if n == nil {
 		n = &Network{}
@@ -112,13 +112,13 @@ func (n *Network) Private() bool {
 // never change.
 type Sandbox struct {
 	ID           string
-	Request                // request of the creation, with the latest requested Network and AutoPause
-	AccessToken  string    // "": envd requires none
-	TrafficToken string    // "": ports require none
+	Request                // as requested at creation; Network and AutoPause as requested last
+	AccessToken  string    // "": envd requires no token
+	TrafficToken string    // "": ports require no token
 	State        State     // never Killing
 	StartedAt    time.Time // time of the latest start or resume
 	EndAt        time.Time // end of the lifetime; for a paused sandbox, the time of the pause
-	// Memory means that the processes of a paused sandbox are kept, stopped or in the store.
+	// Memory means that the processes of a paused sandbox are kept: stopped, or saved in the store.
 	// Unresponsive means that envd did not answer at the pause.
 	Memory, Unresponsive bool
 }
@@ -127,11 +127,12 @@ type Sandbox struct {
 // snapshot, although the processes stop for a moment then.
 func (sb *Sandbox) Runs() bool { return sb.State == Running || sb.State == Snapshotting }
 
-// PublicPorts reports whether ports of programs require no token, although there may be one.
+// PublicPorts reports whether the ports of programs require no token. It may return true even if
+// the sandbox has a TrafficToken.
 func (sb *Sandbox) PublicPorts() bool { return !sb.Network.Private() }
 
-// Wakes reports whether a request to the sandbox resumes it. The sandbox must be paused or about to
-// run.
+// Wakes reports whether a request to the sandbox resumes it. Wakes may be called only for a sandbox
+// that is paused or about to run.
 func (sb *Sandbox) Wakes() bool { return sb.AutoResume && sb.Memory && !sb.Unresponsive }
 
 // A Spec describes a sandbox to launch.
@@ -140,7 +141,7 @@ type Spec struct {
 	Template     Template
 	AccessToken  string            // token of envd; "": the sandbox is not secured
 	TrafficToken string            // required on every port except envd's; "": ports are public
-	PublicPorts  bool              // TrafficToken is required only on the ports of the interpreter, unless the access token is sent
+	PublicPorts  bool              // only the ports of the interpreter require TrafficToken, and accept AccessToken in its place
 	MaskHost     string            // Host header for the sandbox's servers; "": unchanged; ${PORT} is replaced by the port
 	HTTPSPorts   []int             // ports whose servers use TLS
 	Envs         map[string]string // environment that was set at creation
@@ -180,17 +181,19 @@ type Instance interface {
 	// are idempotent. Close also ends a paused sandbox.
 	Pause(ctx context.Context) error
 	Resume(ctx context.Context) error
-	// SaveMemory writes the memory of a paused sandbox to dir, an empty directory, and syncs it. dir
-	// can then be the Memory of a Spec whose Files are saved by a later call of Save. SaveMemory is
-	// called only if the engine promises [engine.SavedMemory].
+	// SaveMemory writes the memory of a paused sandbox to dir, an empty directory, and syncs it. A
+	// later call of Save saves the files. A Spec with these files can then have dir as its Memory.
+	// SaveMemory is called only if the engine promises [engine.SavedMemory].
 	SaveMemory(ctx context.Context, dir string) error
-	// Save copies the files that a paused sandbox wrote to dir, and syncs them. dir is empty,
-	// or contains only the directory with the memory. dir can then be the Files of a Spec.
+	// Save copies to dir the files that a paused sandbox wrote, and syncs the copies. At the call,
+	// dir is empty or contains only the directory with the memory. Afterwards, dir can be the Files
+	// of a Spec.
 	Save(ctx context.Context, dir string) error
-	// Checkpoint saves the files of a running sandbox like [layers.Save] and, unless memory is
-	// "", the memory like SaveMemory. The processes stop meanwhile, and connections into the
-	// sandbox wait. If the sandbox cannot continue afterwards, it ends. If the memory cannot be
-	// saved, the error matches [ErrMemory].
+	// Checkpoint saves the files of a running sandbox to dir. dir, share and shared are those of
+	// [layers.Save]. If memory is not "", Checkpoint also saves the memory to the directory memory,
+	// like SaveMemory. The processes stop meanwhile, and connections into the sandbox wait. If the
+	// sandbox cannot continue afterwards, it ends. If the memory cannot be saved, the error matches
+	// [ErrMemory].
 	Checkpoint(ctx context.Context, dir, memory string, share bool) (shared bool, err error)
 	// Memory returns the number of bytes of memory in use. It returns 0 if the number is
 	// unknown.
@@ -200,7 +203,7 @@ type Instance interface {
 }
 
 // newSandbox returns the record of a requested sandbox. The tokens of the sandbox are derived
-// from its id and the seed, so they are the same as long as the seed does not change.
+// from its id and the seed, so the tokens stay the same as long as the seed does not change.
 func (r *Registry) newSandbox(q Request, id string) Sandbox {
 	q.Secure = q.Secure || r.options.Secure
 	sb, seed := Sandbox{ID: id, Request: q}, r.store.Seed()
@@ -213,8 +216,8 @@ func (r *Registry) newSandbox(q Request, id string) Sandbox {
 	return sb
 }
 
-// spec returns the spec for launching a sandbox with saved files and memory. "" means that
-// there are none.
+// spec returns the spec for launching a sandbox with the saved files in the directory files and
+// the saved memory in the directory memory. "" means no saved files, or no saved memory.
 func (rec *record) spec(files, memory string) (Spec, error) {
 	sb, egress := &rec.Sandbox, rec.Egress
 	if egress == nil {

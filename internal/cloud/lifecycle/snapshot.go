@@ -11,7 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 )
 
-// A Checkpoint is the state of a running sandbox at one time, with which other sandboxes can begin.
+// A Checkpoint is the state of a running sandbox at one time. Other sandboxes can begin with this
+// state.
 type Checkpoint struct {
 	Sandbox Sandbox
 	// Layers contain the sandbox's files and, if Memory is set, its memory. The caller holds
@@ -20,11 +21,11 @@ type Checkpoint struct {
 	Memory bool
 }
 
-// Snapshot copies the files of a running sandbox to a layer, and the memory to another layer.
-// The sandbox continues to run. memory is true if the memory is required, and false if it is
-// unwanted. If memory is nil, the memory is saved if the engine supports it and envd answers.
-// Errors are a [*NotFoundError], a [*StateError], a [*SaveError], a [*RefusedError] and
-// [ErrClosed]. If ctx ends, Snapshot returns the error of ctx, and nothing of the snapshot is
+// Snapshot copies the files of a running sandbox to a layer, and the memory to another layer. The
+// sandbox continues to run. memory points to true if the memory is required, and to false if the
+// memory is unwanted. If memory is nil, Snapshot copies the memory if the engine supports this and
+// envd answers. Errors are a [*NotFoundError], a [*StateError], a [*SaveError], a [*RefusedError]
+// and [ErrClosed]. If ctx ends, Snapshot returns the error of ctx, and nothing of the snapshot is
 // left.
 func (r *Registry) Snapshot(ctx context.Context, id string, memory *bool) (Checkpoint, error) {
 	return r.checkpoint(ctx, id, onSnapshot, memory)
@@ -79,8 +80,8 @@ func checkCheckpoint(instance Instance, memory *bool) error {
 
 // tops are the layers that a checkpoint adds to a chain.
 type tops struct {
-	files  string   // "": none
-	memory []string // at most one
+	files  string   // layer of the files; "": none
+	memory []string // layer of the memory; at most one
 }
 
 func (t *tops) layers() []string {
@@ -90,8 +91,8 @@ func (t *tops) layers() []string {
 	return append([]string{t.files}, t.memory...)
 }
 
-// checkpointLocked starts to copy the files of a running sandbox, and the memory if it is
-// wanted, to layers. made is set when the transition has ended.
+// checkpointLocked starts to copy the files of a running sandbox to a layer. If wantsMemory returns
+// true, it copies the memory to another layer. made is set when the transition has ended.
 func (r *Registry) checkpointLocked(rec *record, memory *bool, made *tops) *transition {
 	id, instance := rec.ID, rec.instance
 	return r.beginLocked(rec, Snapshotting, func(ctx context.Context) (func() State, error) {
@@ -115,8 +116,8 @@ func (r *Registry) checkpointLocked(rec *record, memory *bool, made *tops) *tran
 }
 
 // wantsMemory reports whether to save the memory of a sandbox. If envd does not answer, the saved
-// memory would be useless, so wantsMemory returns false. If the memory was requested explicitly, it
-// returns an error instead.
+// memory would be useless. In this case, wantsMemory returns an error if the memory was requested
+// explicitly, and otherwise false.
 func wantsMemory(ctx context.Context, instance Instance, memory *bool) (bool, error) {
 	promised := instance.Check(engine.SavedMemory) == nil
 	if !promised || memory != nil && !*memory {
@@ -162,11 +163,12 @@ type Fork struct {
 // forkers is the number of children that start at the same time.
 const forkers = 4
 
-// Fork creates n copies of a running sandbox, which continues to run. The copies have its
-// files, its memory as in [Registry.Snapshot], and its request, but their own ids and lifetime.
-// All of them begin with the same files and memory, even if the sandbox changes meanwhile.
-// Errors are those of [Registry.Snapshot]. The errors of a single child are those of
-// [Registry.Create]. If ctx is cancelled, nothing of the fork is left.
+// Fork creates n copies of a running sandbox, which continues to run. The copies have the files and
+// the request of this sandbox, but their own ids and lifetime. As in [Registry.Snapshot], the
+// parameter memory decides whether the copies also have its memory. All copies begin with the same
+// files and memory, even if the sandbox changes meanwhile. Errors are those of [Registry.Snapshot].
+// The errors of a single child are those of [Registry.Create]. If ctx is cancelled, nothing of the
+// fork is left.
 func (r *Registry) Fork(ctx context.Context, id string, n int, lifetime time.Duration, memory *bool) ([]Fork, error) {
 	from, err := r.checkpoint(ctx, id, onFork, memory)
 	if err != nil {

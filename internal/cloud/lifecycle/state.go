@@ -48,9 +48,9 @@ const (
 )
 
 // table defines the reply to each event in each state. It is the same as on the service, with one
-// difference. The service refuses a snapshot or fork while another one is in progress. Here, the
-// second one waits: the caller of the first one may have gone, and the first one's transition then
-// takes a moment to end.
+// difference. The service refuses a snapshot or fork while another snapshot or fork is in progress.
+// The local cloud lets the second one wait. The reason is that the caller of the first one may have
+// gone, and the transition of the first one then takes a moment to end.
 var table = [events][states]reply{
 	//           running pausing paused  resuming snapshotting killing
 	onGet:      {act, act, act, act, act, absent},

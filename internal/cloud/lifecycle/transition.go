@@ -5,8 +5,8 @@ import "context"
 // maxWaits bounds the number of transitions for which a call waits.
 const maxWaits = 3
 
-// transition is a change of a sandbox's state that takes time. It does not end with its caller,
-// because other callers may wait for it.
+// transition is a change of a sandbox's state that takes time. It continues even if its caller
+// stops waiting, because other callers may wait for it.
 type transition struct {
 	done   chan struct{}
 	cancel context.CancelFunc // ends the transition early, because the sandbox must end
@@ -66,9 +66,9 @@ func (r *Registry) busy(id string) error {
 	return &StateError{ID: id, State: rec.State}
 }
 
-// beginLocked moves a sandbox to the state during, and runs work. Then it calls the settle
-// function that work returned with the lock held, even if there is an error. settle updates the
-// record and returns the next state. A sandbox that was killed meanwhile stays killed.
+// beginLocked moves a sandbox to the state during, and runs work. Then it calls the function settle
+// that work returned, with the lock held and even if work also returned an error. settle updates
+// the record and returns the next state. A sandbox that was killed meanwhile stays killed.
 func (r *Registry) beginLocked(rec *record, during State, work func(ctx context.Context) (settle func() State, err error)) *transition {
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &transition{done: make(chan struct{}), cancel: cancel}

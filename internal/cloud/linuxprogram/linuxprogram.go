@@ -23,7 +23,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/privatedir"
 )
 
-// Architectures returns the architectures for which there is a program, as in GOARCH.
+// Architectures returns the architectures for which there is a program, as values of GOARCH.
 func Architectures() []string { return []string{"amd64", "arm64"} }
 
 // ErrNone reports that the program has not been prepared. Its text contains the remedy.
@@ -35,8 +35,8 @@ const (
 	maxProgram = 256 << 20             // maximum size of the program in bytes
 )
 
-// Find returns the path of the program for an architecture. If there is none, the error matches
-// [ErrNone].
+// Find returns the path of the program for an architecture. If the program has not been prepared
+// and this build does not contain it, the error matches [ErrNone].
 func Find(architecture string) (string, error) {
 	o, err := originOf(architecture)
 	if err != nil {
@@ -100,14 +100,14 @@ func keyOf(data []byte) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// home returns the directory of this version for this architecture.
+// home returns the directory of the program, for the version and the architecture of o.
 func (o origin) home() (string, error) {
 	dir, err := privatedir.Make("linux", privatedir.Cache, privatedir.Temporary)
 	return filepath.Join(dir, o.key+"-"+o.architecture), err
 }
 
-// find returns the path of the program, and notes its use. If there is none, the error matches
-// [os.ErrNotExist].
+// find returns the path of the program, and notes its use. If the program does not exist, the error
+// matches [os.ErrNotExist].
 func (o origin) find() (string, error) {
 	dir, err := o.home()
 	if err == nil {
@@ -144,7 +144,7 @@ func (o origin) make(ctx context.Context, progress io.Writer) (string, error) {
 	return o.find()
 }
 
-// unpack unpacks the program in a release build to path.
+// unpack unpacks to path the program that a release build contains.
 func unpack(packed []byte, path string) error {
 	from, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {

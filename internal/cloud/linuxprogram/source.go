@@ -28,7 +28,7 @@ import (
 // in use, the replacement has another path.
 const modulePath = "github.com/e2bctl/e2bctl"
 
-// source is the origin of the sources. It is a version of a module, or a working tree.
+// source identifies the sources of the program: a version of a module, or a working tree.
 type source struct {
 	module, version string
 	dir             string
@@ -75,7 +75,8 @@ func moduleOf(info *debug.BuildInfo) source {
 	return source{module: module.Path, version: module.Version}
 }
 
-// treeOf returns the working tree that contains a directory. It returns false if there is none.
+// treeOf returns the working tree that contains a directory. It returns false if no working tree
+// contains the directory.
 func treeOf(dir string) (string, bool) {
 	if !filepath.IsAbs(dir) { // a relative path does not name the sources
 		return "", false
@@ -93,7 +94,7 @@ func treeOf(dir string) (string, bool) {
 	}
 }
 
-// key identifies the sources, by the version or by a digest of the working tree.
+// key returns an identifier of the sources: a digest of the version or of the working tree.
 func (s source) key() (string, error) {
 	if s.dir == "" {
 		return keyOf([]byte(s.module + " " + s.version)), nil
@@ -147,7 +148,7 @@ func (s source) build(ctx context.Context, progress io.Writer, architecture, to 
 	return err
 }
 
-// download returns the directory in Go's module cache with the sources.
+// download returns the directory of the sources in Go's module cache.
 func (s source) download(ctx context.Context, golang, in string) (string, error) {
 	command := hostprogram.Command(ctx, in, golang, "mod", "download", "-json", s.module+"@"+s.version)
 	command.Env = append(command.Env, "GOWORK=off")

@@ -38,8 +38,9 @@ var loopback = []*net.IPNet{
 }
 
 // Authority is a certificate authority for the names of one domain, for localhost, and for loopback
-// addresses. A critical constraint restricts its own certificate to these names. So a person who
-// steals its key cannot impersonate other sites. An Authority is safe for concurrent use.
+// addresses. A critical constraint in the certificate of the authority restricts the authority to
+// these names. So a person who steals the key of the authority cannot impersonate other sites. An
+// Authority is safe for concurrent use.
 type Authority struct {
 	domain string
 	cert   *x509.Certificate
@@ -165,7 +166,7 @@ func parse(text []byte, domain string) (*Authority, error) {
 }
 
 // CheckAuthority returns an error if text is not a single certificate of a suitable authority. The
-// authority must be unable to certify any names except those of the domain, localhost, and loopback
+// authority must be able to certify only the names of the domain, localhost, and loopback
 // addresses. A machine may trust only such an authority.
 func CheckAuthority(text []byte, domain string) error {
 	if err := CheckDomain(domain); err != nil {
@@ -182,8 +183,8 @@ func CheckAuthority(text []byte, domain string) error {
 	return checkConstraints(cert, domain)
 }
 
-// checkConstraints returns an error if a certificate lacks a restriction of the certificates
-// that New creates for the domain.
+// checkConstraints returns an error if a certificate lacks a restriction. The required
+// restrictions are those in the certificates that New creates for the domain.
 func checkConstraints(cert *x509.Certificate, domain string) error {
 	if !slices.Equal(cert.PermittedDNSDomains, permitted(domain)) {
 		return fmt.Errorf("its certificate is not for %s: it may certify %q", domain, cert.PermittedDNSDomains)
@@ -223,7 +224,7 @@ func newAuthority(domain string, der []byte, key crypto.Signer) (*Authority, err
 	return &Authority{domain: domain, cert: cert, key: key, leaf: leaf, leaves: map[string]*list.Element{}}, nil
 }
 
-// PEM returns the certificate of the authority, which is public.
+// PEM returns the certificate of the authority. The certificate is public.
 func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
@@ -263,7 +264,8 @@ func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypt
 	return x509.CreateCertificate(rand.Reader, template, parent, public, key)
 }
 
-// writeFile writes a file that only this user can read. publish gives the file its name.
+// writeFile writes a file that only this user can read. The file first has a temporary name.
+// publish then gives it the name path.
 func writeFile(path string, text []byte, publish func(from, to string) error) error {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
 	if err != nil {

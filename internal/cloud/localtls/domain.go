@@ -11,10 +11,10 @@ import (
 // for "65535-", an id and a dot before the domain.
 const longest = 253 - 64
 
-// CheckDomain returns an error if a domain cannot be that of a cloud. A valid domain is localhost,
-// or a name of at least two labels in lower case, without port and final dot. A single label, or a
-// public suffix such as co.uk, is not valid, because its authority could certify domains of other
-// owners.
+// CheckDomain returns an error if a domain cannot be the domain of a cloud. A valid domain is
+// localhost, or a name of at least two labels in lower case, without port and final dot. A single
+// label, or a public suffix such as co.uk, is not valid, because an authority for it could certify
+// domains of other owners.
 func CheckDomain(domain string) error {
 	labels := strings.Split(domain, ".")
 	for _, label := range labels {
@@ -38,8 +38,8 @@ func CheckDomain(domain string) error {
 	return nil
 }
 
-// CheckHost returns an error if host is not a host name in lower case, without port. It may have
-// one label, as the names of services in a cluster do.
+// CheckHost returns an error if host is not a host name in lower case, without port. A host name
+// with a single label is valid, because services in a cluster have such names.
 func CheckHost(host string) error {
 	for label := range strings.SplitSeq(host, ".") {
 		if !isLabel(label) {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Files is a certificate and its private key in files. The files are read again when they change.
-// Files is safe for concurrent use.
+// Files provides a certificate and its private key from two files. The files are read again when
+// they change. Files is safe for concurrent use.
 type Files struct {
 	cert, key string
 	logger    *slog.Logger
@@ -48,8 +48,9 @@ func (f *Files) Config() *tls.Config {
 // NotAfter returns the time until which the certificate is valid.
 func (f *Files) NotAfter() time.Time { return f.current().Leaf.NotAfter }
 
-// current returns the certificate. If the files have changed and are not valid, for example
-// because only one of them has been replaced yet, it returns the previous certificate.
+// current returns the certificate. If the files have changed and are not valid, current returns the
+// previous certificate. This happens, for example, when only one of the files has been replaced
+// yet.
 func (f *Files) current() *tls.Certificate {
 	f.mu.Lock()
 	defer f.mu.Unlock()

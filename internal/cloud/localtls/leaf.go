@@ -13,7 +13,7 @@ import (
 const (
 	organization = "e2bctl local cloud"
 	clockSkew    = time.Hour           // how far the clocks of clients, such as virtual machines, may be behind
-	leafLife     = 90 * 24 * time.Hour // lifetime of a leaf, which is used for two thirds of this time
+	leafLife     = 90 * 24 * time.Hour // lifetime of a leaf; a leaf is used for two thirds of this time
 	// maxLeaves bounds the number of leaves that are kept. The number of leaves is the number of
 	// sandboxes times the number of ports in use. Creating a leaf takes 0.1 ms.
 	maxLeaves = 1024
@@ -26,9 +26,9 @@ type leaf struct {
 }
 
 // certificate returns the certificate for the name that a client requests. If the client requests
-// no name, or a name that the authority does not serve, it receives the certificate for localhost
-// and the address. The error of the client then contains both the requested name and a name of the
-// certificate.
+// no name, or a name that the authority does not serve, it receives a certificate for localhost,
+// the domain and, if the connection has a loopback address, this address. The error of the client
+// then contains both the requested name and a name of the certificate.
 func (a *Authority) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
 	var address net.IP
@@ -75,8 +75,9 @@ func (a *Authority) serves(name string) bool {
 	return (rest == Localhost || rest == a.domain) && isLabel(label)
 }
 
-// issue creates the certificate for a name. If name is "", it creates a certificate for localhost,
-// the domain and an address.
+// issue creates the certificate for a name. If the authority does not serve the name, issue creates
+// a certificate for localhost and the domain. If address is not nil, the certificate is also for
+// this address.
 func (a *Authority) issue(name string, address net.IP) (*tls.Certificate, error) {
 	now := time.Now()
 	template := &x509.Certificate{

@@ -14,8 +14,8 @@ const Handshake = 0x16
 
 // Listener accepts the connections of several listeners. It returns a connection that begins with a
 // TLS handshake as [*tls.Conn], and any other connection unchanged. A client that sends nothing
-// does not block other clients. Its connection is closed after the Patience of its listener.
-// Listener is safe for concurrent use.
+// does not block other clients. Its connection is closed after the Patience of the listener that
+// accepted the connection. Listener is safe for concurrent use.
 type Listener struct {
 	inner   []*connlimit.Listener
 	config  *tls.Config

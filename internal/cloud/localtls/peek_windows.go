@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// peek returns the first byte of a connection, which the next read returns again.
+// peek returns the first byte of a connection. The next read returns this byte again.
 func peek(conn net.Conn) (byte, error) {
 	raw, err := conn.(syscall.Conn).SyscallConn()
 	if err != nil {

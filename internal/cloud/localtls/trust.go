@@ -9,15 +9,15 @@ import (
 	"slices"
 )
 
-// Variables that name files with the certificates that a program trusts.
+// Environment variables that name files. A program trusts the certificates in such a file.
 const (
 	envBundle   = "SSL_CERT_FILE"       // replaces the system's certificates: OpenSSL, Python, Go, Rust, curl
 	envRequests = "REQUESTS_CA_BUNDLE"  // replaces the certificates of certifi: Python's requests
 	envExtra    = "NODE_EXTRA_CA_CERTS" // added to the certificates that are built into Node
 )
 
-// systemBundles lists files with the certificates that the system trusts, for different
-// distributions.
+// systemBundles lists files with the certificates that the system trusts. The files of different
+// distributions have different paths.
 var systemBundles = []string{
 	"/etc/ssl/certs/ca-certificates.crt",                // Debian, Ubuntu, Arch, Alpine
 	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // Fedora, RHEL
@@ -34,13 +34,14 @@ type Trust struct {
 	Extra     string // extra certificates that Node trusts in this process, and the authority's
 }
 
-// Env returns variables, as "NAME=value", with which programs read the files.
+// Env returns environment variables, as "NAME=value", that make programs read the files of t.
 func (t Trust) Env() []string {
 	return []string{envBundle + "=" + t.Bundle, envRequests + "=" + t.Requests, envExtra + "=" + t.Extra}
 }
 
-// WriteTrust writes the files to dir. Files that the variables of this process name, such as the
-// certificates of a company's proxy, are included, so that their certificates are still trusted.
+// WriteTrust writes the files of a Trust to dir. If environment variables of this process already
+// name such files, for example with the certificates of a company's proxy, the new files include
+// these certificates, so that clients still trust them.
 func (a *Authority) WriteTrust(dir string) (Trust, error) {
 	t := Trust{
 		Authority: filepath.Join(dir, "ca.pem"),
@@ -73,8 +74,9 @@ func (a *Authority) WriteTrust(dir string) (Trust, error) {
 	return t, nil
 }
 
-// named returns the file that a variable names. It leaves out the file own, which is about to
-// be written and contains the certificates of the previous start.
+// named returns the path of the file that an environment variable names. It leaves out the path
+// own, because that file is about to be written, and contains the certificates of the previous
+// start.
 func named(variable, own string) []string {
 	if path := os.Getenv(variable); path != "" && path != own {
 		return []string{path}
@@ -82,7 +84,7 @@ func named(variable, own string) []string {
 	return nil
 }
 
-// firstFile returns the content of the first file that exists. It returns nil if none exists.
+// firstFile returns the content of the first file that exists. It returns nil if no file exists.
 func firstFile(paths []string) ([]byte, error) {
 	for _, path := range paths {
 		text, err := os.ReadFile(path)

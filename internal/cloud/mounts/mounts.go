@@ -1,7 +1,7 @@
 // Package mounts decides which directories of the host sandboxes may use. The owner of the cloud
-// mounts some directories in all sandboxes, and allows others. Clients can only request directories
-// below an allowed one. The package also creates the mounts, so that mounts keep the same promises
-// with every engine ([Show]).
+// mounts some directories in all sandboxes, and allows others. Clients can request only an allowed
+// directory or a directory below it. With [Show], the package also creates the mounts, so that
+// mounts keep the same promises with every engine.
 package mounts
 
 import (
@@ -43,7 +43,8 @@ type Set struct {
 	allowed []root
 }
 
-// root is an allowed directory with both of its paths: as given, and without symbolic links.
+// root is an allowed directory with two paths: the path as given, and the path without symbolic
+// links.
 type root struct {
 	Allowed
 	real string

@@ -4,6 +4,6 @@ package mounts
 
 import "syscall"
 
-// directory is the flag with which an open fails for other files. Without it, the open of a pipe
-// would block until the pipe has a writer.
+// directory is the open flag that makes an open fail for every file except a directory. Without
+// this flag, the open of a pipe would block until the pipe has a writer.
 const directory = syscall.O_DIRECTORY

@@ -22,9 +22,9 @@ const StrangerID = spawn.IDBase + spawn.SlotSize - 2
 type Owner struct {
 	User, Group int // ids that receive the rights of the directory's owner and of its group
 	Root        int // id of root in the sandbox
-	// Powerless means that no id of the sandbox has capabilities on the host. Only if Powerless is set
-	// may a directory be mounted without mapping ids. In such a mount, the sandbox can read the files
-	// that every user can read.
+	// Powerless means that no id of the sandbox has capabilities on the host. A directory may be
+	// mounted without mapping ids only if Powerless is set and the mount is read-only. In such a
+	// mount, the sandbox can read only the files that every user can read.
 	Powerless bool
 }
 
@@ -46,12 +46,12 @@ func OpenDir(m engine.Mount) (*os.File, error) {
 	return os.NewFile(uintptr(fd), m.Dir), nil
 }
 
-// Show creates a mount of dir, the open directory of m, that is not attached yet. The mount keeps
-// the promises that mounts have with every engine. Users of the host who are not in o have no
-// equivalent in the mount. This applies especially to root, because a sandbox must not create files
-// of root. Set-user-ID bits and device nodes have no effect, and file systems that are mounted
-// below are left out. binary may be any program, because it is not run. If a promise cannot be
-// kept, the error is the [engine.LackError] of Mounts.
+// Show creates a mount of dir, and does not attach the mount yet. dir is the open directory of m.
+// The mount keeps the promises that mounts have with every engine. Users of the host who are not in
+// o have no equivalent in the mount. This applies especially to root, because a sandbox must not
+// create files of root. Set-user-ID bits and device nodes have no effect. File systems that are
+// mounted below dir are left out. binary may be any program, because it is not run. If a promise
+// cannot be kept, the error is an [engine.LackError] for [engine.Mounts].
 func Show(dir *os.File, m engine.Mount, binary *os.File, o Owner) (*os.File, error) {
 	mount, err := show(dir, m.Writable, binary, o)
 	if err != nil {
@@ -102,9 +102,9 @@ func show(dir *os.File, writable bool, binary *os.File, o Owner) (*os.File, erro
 	return mount, nil
 }
 
-// ownedBy maps the id owner on the disk to an id of the sandbox, and StrangerID to the
-// sandbox's root. If StrangerID owns the directory, because root of another sandbox created it,
-// StrangerID is mapped only once.
+// ownedBy returns a mapping of ids on the disk to ids of the sandbox: of owner to id, and of
+// StrangerID to root. If owner is StrangerID, because root of another sandbox created the
+// directory, StrangerID is mapped only to id.
 func ownedBy(owner, id, root int) []syscall.SysProcIDMap {
 	owned := []syscall.SysProcIDMap{{ContainerID: owner, HostID: id, Size: 1}}
 	if id == root || owner == StrangerID {

@@ -19,7 +19,7 @@ const (
 	maxAsks     = 1000
 )
 
-// Rules in the errors of hosts that are denied because of a question to a program.
+// Rules that errors name if a host is denied because of a question to a program.
 const (
 	ruleRefused   = "the program that is asked about this sandbox's network said no"
 	ruleSilent    = "the program that is asked about this sandbox's network did not answer within 30 seconds"
@@ -65,9 +65,9 @@ type asked struct {
 	timers   []*time.Timer
 }
 
-// Allow returns "" if a target may be reached, and otherwise the rule that denies it. If
-// the question about the target is open, Allow waits until the function answer answers it.
-// If answer is nil, it waits for a program that fetches the question. The host of the target is
+// Allow returns "" if a target may be reached, and otherwise the rule that denies the target. If
+// the question about the target is open, Allow waits until the function answer decides. If answer
+// is nil, Allow waits until a program fetches and answers the question. The host of the target is
 // normalized.
 func (a *Asks) Allow(ctx context.Context, to Target, answer Answer) (rule string, err error) {
 	q, rule := a.question(to, answer)
@@ -220,13 +220,13 @@ func (a *Asks) Answer(id int64, allow bool) bool {
 	return a.end(id, ruleRefused)
 }
 
-// asks reports whether the decision about hosts that no rule names is left to a program.
+// asks reports whether a program decides about the hosts that no rule names.
 func (e *Egress) asks() bool { return e.Asks != nil && e.Rules.Asks() }
 
 // permitName returns the rules for a connection to a name. named reports whether the rules allow
 // the name. If the rules require a question, permitName asks it, and does not look up the name
-// before the answer. The reason is that a lookup would reveal the name to the name server of its
-// owner.
+// before the answer. The reason is that a lookup would reveal the name to the name server of the
+// name's owner.
 func (e *Egress) permitName(ctx context.Context, host string, port uint16) (rules *Rules, named bool, err error) {
 	name := normalize(host)
 	switch {
@@ -272,7 +272,8 @@ func (e *Egress) needsAnswer(host string) (bool, error) {
 	return rule == "", err
 }
 
-// permit asks about a target. If the target may be reached, permit returns the rules for it.
+// permit asks a program whether a target may be reached. If it may be reached, permit returns the
+// rules for the connection.
 func (e *Egress) permit(ctx context.Context, host string, port uint16) (*Rules, error) {
 	rule, err := e.Asks.Allow(ctx, Target{normalize(host), port}, e.Ask)
 	if err != nil {

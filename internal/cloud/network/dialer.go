@@ -42,12 +42,12 @@ type Dialer struct {
 	// name does not resolve here, no network is denied, and the proxy is on another machine. A name
 	// without a dot, or with localhost in it, is never passed to the proxy.
 	ProxyNames bool
-	// Unseal returns the password of an egress proxy whose password is sealed.
+	// Unseal opens the sealed password of an egress proxy, and returns the password.
 	Unseal func(p *EgressProxy) (string, error)
 
-	// own returns this machine's addresses. If it is nil, the addresses are read from the machine each
-	// time, because they may change. connect connects to an address. If it is nil, a net.Dialer is
-	// used. Tests replace both own and connect.
+	// own returns this machine's addresses. If own is nil, the addresses are read from the machine
+	// each time, because they may change. connect connects to an address. If connect is nil, a
+	// net.Dialer is used. Tests replace both own and connect.
 	own     func() ([]netip.Addr, error)
 	connect func(ctx context.Context, d *net.Dialer, address string) (net.Conn, error)
 }

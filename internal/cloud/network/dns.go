@@ -17,11 +17,11 @@ const (
 )
 
 // Answer answers a DNS question. It supports IPv4 addresses. The machine's resolver looks up the
-// name, and Answer leaves out addresses that may not be reached. A name without remaining addresses
-// is answered as non-existent. If a program must be asked about a name, Answer does not look up the
-// name. It answers with an address that stands for the name, see standIns. Names have no IPv6
-// addresses, because there is no IPv6 inside the sandbox. Other questions are answered as not
-// implemented. If query is not a question, Answer returns nil, which means no answer.
+// name, and Answer leaves out addresses that may not be reached. If no address remains, Answer
+// answers that the name does not exist. If a program must be asked about a name, Answer does not
+// look up the name. It answers with an address that stands for the name, see standIns. Names have
+// no IPv6 addresses, because there is no IPv6 inside the sandbox. Other questions are answered as
+// not implemented. If query is not a question, Answer returns nil, which means no answer.
 func (e *Egress) Answer(ctx context.Context, query []byte) []byte {
 	var p dnsmessage.Parser
 	head, err := p.Start(query)
@@ -99,8 +99,8 @@ func (e *Egress) lookUp(ctx context.Context, q dnsmessage.Question) ([]netip.Add
 	return reachable, dnsmessage.RCodeSuccess
 }
 
-// lookUpPeer looks up the name of a sandbox. The result is the address of the relay inside the
-// sandbox that asks. The relay forwards the connections.
+// lookUpPeer looks up the name of a sandbox for a program in e's sandbox. The result is the address
+// of the relay inside e's sandbox. The relay forwards the connections.
 func (e *Egress) lookUpPeer(ctx context.Context, name string, kind dnsmessage.Type) ([]netip.Addr, dnsmessage.RCode) {
 	var err error
 	if !e.asks() { // otherwise the connection asks

@@ -28,8 +28,8 @@
 // contains no name, there are questions about the name for which the address stands, and about each
 // address of this name. If the program allows a name, the name is looked up, and its addresses must
 // pass all other rules. For a connection to any other address, the program is asked about the
-// address, even if a client looked it up from a name that the rules allow. At ports 80 and 443, the
-// name in the client's first message decides instead, if this message contains a name.
+// address, even if a client looked it up from a name that the rules allow. There is one exception:
+// if the client's first message to port 80 or 443 contains a name, this name decides instead.
 //
 // The public name of a sandbox's port, such as 8080-i1a2b3.localhost, leads to that sandbox through
 // [Peers]. The rules for names apply. The connection is made in memory, because no address of this
@@ -44,10 +44,11 @@
 //
 // If the machine itself needs a proxy to reach the internet, the proxy is named in the machine's
 // environment. [EnvironmentProxy] makes this proxy the egress path of sandboxes, too. The proxy
-// receives the checked address, not the name. It receives a name that does not resolve on this
-// machine only if no network is denied and the proxy is on another machine, because the proxy can
-// reach everything that its own machine can reach. [Dialer].ProxyNames is for proxies that filter
-// by name. With it, the proxy decides about names.
+// receives the checked address, not the name. If a name does not resolve on this machine, the proxy
+// receives the name, but only if no network is denied and the proxy is on another machine. The
+// reason is that the proxy can reach everything that its own machine can reach.
+// [Dialer].ProxyNames is for proxies that filter by name. With this option, the proxy decides about
+// names.
 //
 // Rules can name a proxy for a single sandbox, [EgressProxy]. All permitted connections go
 // through this proxy. It receives the checked address. If the rules allow a name, it receives

@@ -13,7 +13,7 @@ import (
 // maxDenials bounds the number of reported denials. Further denials are only counted.
 const maxDenials = 100
 
-// A Denial is a host that a sandbox may not reach, but tried to reach or to look up.
+// A Denial is a host that a sandbox tried to reach or to look up, but may not reach.
 type Denial struct {
 	Host string
 	Port uint16 // 0 for a DNS question
@@ -100,8 +100,9 @@ func (e *Egress) Closed() bool { return e.Rules.closed() }
 
 // Dial connects to a TCP port of a host, which is a name or an address. If the host may not be
 // reached, the error is a *[DeniedError]. If only the name of the host is allowed, the first bytes
-// that are written to the connection must show an allowed name. If they do, the connection leads to
-// this name. Otherwise, it ends. Nothing is sent before an allowed name is known.
+// that are written to the connection must contain an allowed name. The connection then leads to
+// this name. If the bytes contain no allowed name, the connection ends. Nothing is sent before an
+// allowed name is known.
 func (e *Egress) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		host = cmp.Or(e.standInFor(a), host)
@@ -138,8 +139,8 @@ func (e *Egress) reach(ctx context.Context, host string, port uint16, dial func(
 	return conn, e.noted(err, port)
 }
 
-// noted returns err. If err is a denial, it counts the denial. If err is a failure of the
-// sandbox's egress proxy, it reports the failure.
+// noted returns err. If err is a denial, noted counts the denial. If err is a failure of the
+// sandbox's egress proxy, noted reports the failure.
 func (e *Egress) noted(err error, port uint16) error {
 	if denied, ok := errors.AsType[*DeniedError](err); ok {
 		e.Denials.add(Denial{Host: denied.Host, Port: port, Rule: denied.Rule})
@@ -267,8 +268,8 @@ func (e *Egress) connectName(ctx context.Context, inside net.Conn, name string, 
 	return e.admitHeard(ctx, inside, name, port, heard, problem)
 }
 
-// pass connects to a host, and sends it the bytes that were already read from inside. A nil heard
-// means that there are none.
+// pass connects to a host, and sends it the bytes in heard, which were already read from inside. If
+// heard is nil, no bytes were read.
 func (e *Egress) pass(ctx context.Context, inside net.Conn, host string, port uint16, heard *said) (net.Conn, error) {
 	outside, err := e.Reach(ctx, host, port)
 	if err != nil || heard == nil {

@@ -75,7 +75,8 @@ func (r *Rules) WithProxy(asked *EgressProxy) (*Rules, error) {
 	return &with, nil
 }
 
-// parseProxy returns the proxy, or a description of the error in it.
+// parseProxy returns the validated proxy. If asked is not valid, parseProxy returns a description
+// of the error.
 func parseProxy(asked *EgressProxy) (*egressProxy, string) {
 	p := &egressProxy{EgressProxy: *asked}
 	var address string

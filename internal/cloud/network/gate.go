@@ -65,8 +65,9 @@ func (e *Egress) throughGate(ctx context.Context, outside net.Conn, host string,
 	return near
 }
 
-// proxy returns the proxy for requests that contain a name if shown is true, and otherwise the
-// proxy for requests without a name. The connections of the proxy end with the gate.
+// proxy returns a reverse proxy. If shown is true, the reverse proxy is for requests that contain a
+// name. Otherwise, it is for requests without a name. The connections of the reverse proxy end with
+// the gate.
 func (g *gate) proxy(shown bool) *httputil.ReverseProxy {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
@@ -100,8 +101,8 @@ func (g *gate) proxy(shown bool) *httputil.ReverseProxy {
 	}
 }
 
-// dial connects to the name in a request. For a request without a name, it connects to host. It
-// uses the connection that was made for the first request, if it has the right destination.
+// dial connects to the name in a request. For a request without a name, dial connects to the host
+// of the gate. If the connection of the first request has the right destination, dial uses it.
 func (g *gate) dial(ctx context.Context, name string, shown bool) (net.Conn, error) {
 	if !shown {
 		name = ""

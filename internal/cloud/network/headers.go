@@ -27,7 +27,8 @@ type Header struct {
 	value []part
 }
 
-// part is a part of a value. It is a text, or the name of a secret whose value is inserted.
+// part is a part of the value of a header: a text, or the name of a secret. The value of the secret
+// replaces its name.
 type part struct{ text, secret string }
 
 // Value returns the value of the header. secret returns the value of a secret by name.

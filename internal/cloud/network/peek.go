@@ -17,8 +17,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Ports on which the client sends its message first, and this message contains the name of the
-// server.
+// Ports at which the client sends the first message of a connection. This message contains the name
+// of the server.
 const (
 	portHTTP  = 80
 	portHTTPS = 443
@@ -33,7 +33,7 @@ const (
 
 // said contains the first bytes from a client.
 type said struct {
-	name  string // "": none
+	name  string // name of the server; "": no name
 	bytes []byte // the bytes that were read, to pass on to the server
 	port  uint16
 }
@@ -43,8 +43,8 @@ type said struct {
 // find a name in it.
 var errNoName = errors.New("network: the client sent no name")
 
-// listen reads from a connection until the name of the server has arrived. In TLS, this is the
-// server name, and in HTTP the Host.
+// listen reads from a connection until the name of the server has arrived. This is the server name
+// of a TLS connection, or the Host of an HTTP request.
 func listen(ctx context.Context, conn net.Conn, port uint16) (*said, error) {
 	s := &said{port: port}
 	stop, err := listenFor(ctx, conn)
@@ -124,7 +124,8 @@ func hostHeader(from io.Reader) (string, error) {
 	return hostOf(r)
 }
 
-// hostOf returns the host name of a request. If there is none, the error is errNoName.
+// hostOf returns the host name of a request. If the request has no host name, the error is
+// errNoName.
 func hostOf(r *http.Request) (string, error) {
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {

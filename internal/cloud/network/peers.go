@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Peers connects to sandboxes by the names that clients outside use, such as 8080-i1a2b3.localhost.
-// Outside of sandboxes, these names resolve to the address on which the cloud listens. A sandbox
-// has its own loopback interface, so it cannot reach the cloud at that address. Instead, a [Relay]
-// listens at that address inside the sandbox.
+// Peers connects to sandboxes by the same names that clients outside of sandboxes use, such as
+// 8080-i1a2b3.localhost. Outside of sandboxes, these names resolve to the address on which the
+// cloud listens. A sandbox has its own loopback interface, so it cannot reach the cloud at that
+// address. Instead, a [Relay] listens at that address inside the sandbox.
 type Peers struct {
 	Port uint16                 // port on which the cloud serves all names
 	Is   func(host string) bool // reports whether a normalized name is the name of a sandbox's port

@@ -41,7 +41,7 @@ const (
 type DeniedError struct {
 	Host    string     // as requested
 	Address netip.Addr // resolved address; not valid if the name alone decided
-	Rule    string     // the rule that denies it
+	Rule    string     // the rule that denies the connection
 	Err     error      // error of the resolver, if Rule is about unknown addresses of Host; otherwise nil
 }
 
@@ -88,7 +88,7 @@ var (
 	}
 
 	// embeddings lists prefixes of IPv6 addresses whose last four bytes are an IPv4 address. A
-	// gateway or the kernel may forward the connection to that address.
+	// gateway or the kernel may forward a connection to this IPv4 address.
 	embeddings = []netip.Prefix{
 		netip.MustParsePrefix("::/96"),
 		netip.MustParsePrefix("64:ff9b::/96"),
@@ -191,7 +191,8 @@ func forms(a netip.Addr) []netip.Addr {
 	return []netip.Addr{a}
 }
 
-// embedded returns the IPv4 address inside an IPv6 address. It returns false if there is none.
+// embedded returns the IPv4 address that is embedded in an IPv6 address. It returns false if the
+// address contains no IPv4 address.
 func embedded(a netip.Addr) (netip.Addr, bool) {
 	if !a.Is6() {
 		return netip.Addr{}, false

@@ -130,7 +130,7 @@ func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 }
 
 // pipe copies until from ends, and then closes the sending half of to. If the copy fails, pipe
-// closes to completely, because later data would be incomplete.
+// closes both halves of to, because later data would be incomplete.
 func pipe(to net.Conn, from io.Reader) {
 	_, err := io.Copy(to, from)
 	half, ok := to.(interface{ CloseWrite() error })

@@ -7,10 +7,11 @@ import (
 	"sync/atomic"
 )
 
-// Relay forwards each connection on one port to the name in the client's first message. In TLS,
-// this is the server name, and in HTTP the Host. Relay runs inside a sandbox on the port of the
-// cloud. It is for programs that resolve the name of another sandbox to their own machine. For
-// example, curl does so with all names below localhost. Relay reaches only hosts that Dial reaches.
+// Relay forwards each connection on one port to the name in the client's first message: the server
+// name of a TLS connection, or the Host of an HTTP request. Relay runs inside a sandbox on the port
+// of the cloud. It is for programs that resolve the name of another sandbox to their own machine.
+// For example, curl does so with all names below localhost. Relay reaches only hosts that Dial
+// reaches.
 type Relay struct {
 	Port uint16
 	// Dial connects to a host. The relay sends the text of its error to the client.

@@ -42,7 +42,7 @@ func (e *RuleError) Error() string {
 
 // ParseRules parses rules in the service's form. allow contains addresses, networks and names.
 // The name "*.example.com" means every name below example.com, and "*" means any name. deny
-// contains only addresses and networks. allow has precedence over deny. Without internet,
+// contains only addresses and networks. allow has precedence over deny. If internet is false,
 // everything that is not allowed is denied. If a rule is invalid, the error is a [*RuleError].
 func ParseRules(internet bool, allow, deny []string) (*Rules, error) {
 	r := &Rules{off: !internet}
@@ -89,8 +89,8 @@ const maxNameServers = 10
 // AllowNameServers adds name servers to allow, a list for [ParseRules] of allowed addresses,
 // networks and names. If allow contains a name, the result is allow with servers added, so that all
 // traffic to the name servers is allowed. Otherwise the result is allow. Name servers are IPv4
-// addresses. Programs do not need them to look up names. If a name server is invalid, the error is a
-// [*RuleError].
+// addresses. Programs can look up names even if no name server is allowed. If a name server is
+// invalid, the error is a [*RuleError].
 func AllowNameServers(allow, servers []string) ([]string, error) {
 	for i, server := range servers {
 		if a, err := netip.ParseAddr(server); err != nil || !a.Is4() || a.IsUnspecified() || i >= maxNameServers {
@@ -200,8 +200,8 @@ func (r *Rules) restrict() bool { return r != nil && len(r.deny) > 0 }
 // DenyAll reports whether only explicitly allowed hosts can be reached.
 func (r *Rules) DenyAll() bool { return r != nil && slices.Contains(r.deny, everything[0]) }
 
-// Partial reports whether the rules are more than all or nothing: they make a difference between
-// hosts, or say how connections are made.
+// Partial reports whether the rules do more than allow or deny everything: they treat hosts
+// differently, or determine how connections are made.
 func (r *Rules) Partial() bool {
 	if r == nil || r.closed() {
 		return false

@@ -19,7 +19,7 @@ const ruleUnshown = "the rules allow its name only to connections that show it, 
 func showsName(port uint16) bool { return port == portHTTP || port == portHTTPS }
 
 // dialRestricted connects like Dial. It is for rules that deny all traffic except to allowed hosts.
-// If literal is set, host is an address, and otherwise a name.
+// If literal is set, host is an address. Otherwise, host is a name.
 func (e *Egress) dialRestricted(ctx context.Context, literal bool, host string, port uint16) (net.Conn, error) {
 	if literal {
 		asked, err := e.needsAnswer(host)
@@ -46,9 +46,9 @@ func (e *Egress) dialRestricted(ctx context.Context, literal bool, host string, 
 	return e.onceShown(ctx, host, port, conn), nil
 }
 
-// onceShown returns a connection to the host whose name the caller's first bytes show. This is
-// host, or another allowed name. ready is an existing connection to host. If there is no such
-// connection yet, ready is nil.
+// onceShown returns a connection. The first bytes that the caller writes must contain a name: host
+// or another allowed name. The connection then leads to this name. ready is an existing connection
+// to host. If there is no such connection yet, ready is nil.
 func (e *Egress) onceShown(ctx context.Context, host string, port uint16, ready net.Conn) net.Conn {
 	ctx, near, far := newDuplex(ctx)
 	go func() {
@@ -60,9 +60,9 @@ func (e *Egress) onceShown(ctx context.Context, host string, port uint16, ready 
 	return near
 }
 
-// admit reads the name that the connection inside shows. If the name is allowed, admit connects to
-// it. host is the host to which the client of inside connected. ready is an existing connection to
-// host, or nil. admit owns ready.
+// admit reads the name in the first bytes of inside, the connection of a client. If the name is
+// allowed, admit connects to this name. host is the host to which the client connected. ready is an
+// existing connection to host, or nil. admit owns ready.
 func (e *Egress) admit(ctx context.Context, inside net.Conn, host string, port uint16, ready net.Conn) (net.Conn, error) {
 	heard, problem := listen(ctx, inside, port)
 	if ready != nil && problem == nil && normalize(heard.name) == normalize(host) {
@@ -74,9 +74,9 @@ func (e *Egress) admit(ctx context.Context, inside net.Conn, host string, port u
 	return e.admitHeard(ctx, inside, host, port, heard, problem)
 }
 
-// admitHeard connects to the name in heard, which was read from the connection inside. If heard has
-// no name, admitHeard connects to an address of host that may be reached. problem is the error of
-// listen. If the connection is denied, the client receives the reason.
+// admitHeard connects to the name in heard. heard and the error problem are the results of listen
+// for inside, the connection of a client. If heard has no name, admitHeard connects to an address
+// of host that may be reached. If the connection is denied, the client receives the reason.
 func (e *Egress) admitHeard(ctx context.Context, inside net.Conn, host string, port uint16, heard *said, problem error) (net.Conn, error) {
 	var outside net.Conn
 	var err error
@@ -101,10 +101,10 @@ func (e *Egress) admitHeard(ctx context.Context, inside net.Conn, host string, p
 	return e.carry(ctx, inside, outside, host, heard)
 }
 
-// dialUnshown connects to a host whose name the connection does not show. On a port where no
-// connection shows a name, the program's answer about the name and the port is enough. On other
-// ports, the addresses of the host decide: the program is asked about each address that no rule
-// allows.
+// dialUnshown connects to a host whose name the connection does not show. On a port at which
+// connections show no names, it is enough if a program that is asked allows the name and the port.
+// On other ports, the addresses of the host decide: the program is asked about each address that no
+// rule allows.
 func (e *Egress) dialUnshown(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return e.dial(ctx, true, host, port)
@@ -136,9 +136,9 @@ func (e *Egress) dialUnshown(ctx context.Context, host string, port uint16) (net
 	})
 }
 
-// carry sends the bytes in heard to outside. These bytes were read from inside. carry returns the
-// connection that the caller must use instead of outside. If the bytes are HTTP, a gate checks each
-// request.
+// carry sends to outside the bytes in heard, which were read from the connection inside. carry
+// returns the connection that the caller must use instead of outside. If the bytes are HTTP, a gate
+// checks each request.
 func (e *Egress) carry(ctx context.Context, inside, outside net.Conn, host string, heard *said) (net.Conn, error) {
 	if heard.port == portHTTP && !heard.foreign() {
 		if err := inside.SetReadDeadline(time.Time{}); err != nil {
@@ -149,8 +149,8 @@ func (e *Egress) carry(ctx context.Context, inside, outside net.Conn, host strin
 	return forward(inside, outside, heard)
 }
 
-// forward sends the bytes in heard to outside, and returns outside. These bytes were read from
-// inside.
+// forward sends to outside the bytes in heard, which were read from the connection inside. It
+// returns outside.
 func forward(inside, outside net.Conn, heard *said) (net.Conn, error) {
 	err := inside.SetReadDeadline(time.Time{})
 	if err == nil {

@@ -50,7 +50,8 @@ func (s *standIns) address(name string) netip.Addr {
 	return a
 }
 
-// name returns the name for which an address stands. It returns "" if there is none.
+// name returns the name for which an address stands. It returns "" if the address stands for no
+// name.
 func (s *standIns) name(a netip.Addr) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,8 +67,8 @@ func nthStandIn(n uint32) netip.Addr {
 	return netip.AddrFrom4(a)
 }
 
-// standInFor returns the name for which an address stands in the sandbox. It returns "" if there is
-// none.
+// standInFor returns the name for which an address stands in the sandbox. It returns "" if the
+// address stands for no name.
 func (e *Egress) standInFor(a netip.Addr) string {
 	if e.Asks == nil {
 		return ""

@@ -76,7 +76,7 @@ func (by By[T]) Next(all []T, after *Position, ascending bool) (v T, ok bool) {
 
 // Page returns at most limit matching values that follow the position after, in the order of the
 // list. If after is nil, the page begins with the first value. A nil match matches all values. Page
-// calls match for no value after the last one that it returns.
+// does not call match for the values after the last value that it returns.
 func (by By[T]) Page(all []T, after *Position, limit int, match func(T) bool) []T {
 	end := len(all)
 	if after != nil {

@@ -61,12 +61,13 @@ type Env struct {
 // runs these candidates to query their version and packages. It installs nothing.
 //
 // If there are several prepared environments, Find prefers the one with the packages that were
-// chosen last. If Find returns a prepared environment, it records in its directory that the
-// environment is in use. Find does not use a prepared environment that users other than this one
-// and root can change. It then reports this in the Note of the returned Env.
+// chosen last. If Find returns a prepared environment, Find records in the directory of the
+// environment that the environment is in use. Find does not use a prepared environment that users
+// other than this one and root can change. In this case, the Note of the returned Env reports that
+// the environment is not used.
 //
-// The error is [ErrNoPython] if the machine has no usable Python. If the Python in
-// E2BCTL_PYTHON does not work, the error names its file.
+// If the machine has no usable Python, the error is [ErrNoPython]. If the Python in E2BCTL_PYTHON
+// does not work, the error names the file of this Python.
 func Find(ctx context.Context) (*Env, error) {
 	env, err := named(ctx)
 	if env != nil || err != nil {
@@ -101,9 +102,9 @@ func Find(ctx context.Context) (*Env, error) {
 // Ensure reports progress to the writer progress, as lines or, on a terminal, as a bar. If progress
 // is nil, Ensure writes nothing.
 //
-// Whatever the umask, other users cannot write to the files that Ensure creates. Other users
-// cannot even read these files, unless the user is root. Ensure replaces an environment that
-// other users can change.
+// Whatever the umask, other users cannot write to the files that Ensure creates. If this user is
+// not root, other users cannot even read these files. Ensure replaces an environment that other
+// users can change.
 //
 // Ensure removes environments of other versions that have not been used for 30 days.
 //

@@ -11,10 +11,11 @@ import (
 // unread matches a line in pip's log. The line reports a page of the index that pip could not read.
 var unread = lazyregexp.New(`(?m)Could not fetch URL (\S+): (.+) - skipping$`)
 
-// unreadIndex returns an error with the reason in pip's log why pip could not read the index. If
-// the log contains no such reason, unreadIndex returns nil. pip's own error does not contain the
-// reason: it only reports that pip found no matching distribution. unreadIndex ignores a page that
-// does not exist, because this only means that the index does not have the package.
+// unreadIndex searches pip's log for the reason why pip could not read the index, and returns an
+// error with this reason. If the log contains no reason, unreadIndex returns nil. pip's own error
+// does not contain the reason: it only reports that pip found no matching distribution. unreadIndex
+// ignores a page that does not exist, because this only means that the index does not have the
+// package.
 func unreadIndex(log string) error {
 	text, err := os.ReadFile(log)
 	if err != nil {

@@ -46,7 +46,7 @@ type interpreter struct {
 	Base       string   // the interpreter on which a virtual environment is based
 	Prefixes   []string // all installation prefixes, virtual and real
 	Numbers    [3]int   `json:"version"`
-	Modules    []string // names of those modules that are installed
+	Modules    []string // names of the installed modules, out of those in the variable modules
 }
 
 func (i *interpreter) version() string {

@@ -25,9 +25,9 @@ type kernelspec struct {
 }
 
 // WriteKernelspecs writes the kernelspecs of the environment's Jupyter kernels to directory, where
-// sandboxes look for kernels. It writes one for the kernel of Bash and, if full is set, those for
-// the kernels of the full list. The packages' own installers are not used, because they would write
-// to the user's home, and sandboxes have no access to it.
+// sandboxes look for kernels. It writes a kernelspec for the kernel of Bash. If full is set, it
+// also writes the kernelspecs for the kernels of the full list. The packages' own installers are
+// not used, because they would write to the user's home, and sandboxes have no access to this home.
 func WriteKernelspecs(directory string, full bool) error {
 	const connection = "{connection_file}"
 	specs := map[string]kernelspec{"bash": {
@@ -99,8 +99,8 @@ func userKernelspecs() []string {
 	return directories
 }
 
-// copyKernelspec copies the regular files in a kernel's directory. If kernel.json names the
-// directory, as Java's does, the copy names the new directory.
+// copyKernelspec copies the regular files in a kernel's directory. The kernel.json of some kernels,
+// such as Java's, names the directory. The copy of such a kernel.json names the new directory.
 func copyKernelspec(from, to string) error {
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

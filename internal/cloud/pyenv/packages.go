@@ -16,8 +16,8 @@ type Packages struct {
 	// Full adds the packages of the service's template code-interpreter-v1, in the template's
 	// versions, and kernels of other languages.
 	Full bool `json:"full,omitempty"`
-	// File is the path of a requirements file with additional packages. "" means that there is
-	// none.
+	// File is the path of a requirements file with additional packages. "" means no additional
+	// packages.
 	File string `json:"file,omitempty"`
 }
 
@@ -33,8 +33,8 @@ type choice struct {
 	Digest string `json:"digest,omitempty"`
 }
 
-// readChoice returns the last choice. It returns the zero value if there is none, or if the
-// cache is not readable.
+// readChoice returns the last choice. It returns the zero value if no choice was made yet, or if
+// the cache is not readable.
 func readChoice() (choice, error) {
 	var c choice
 	cache, err := cacheDirectory()

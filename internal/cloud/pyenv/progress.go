@@ -62,14 +62,16 @@ func (r *reporter) step(label string) {
 	r.open = true
 }
 
-// passed counts packages that an earlier run has already fetched. steps is their number.
+// passed counts packages that an earlier run has already fetched. steps is the number of these
+// packages.
 func (r *reporter) passed(steps int) {
 	r.line("%d of them were fetched before", steps)
 	r.done += steps
 }
 
-// did writes a line with the number of packages that the stage has finished. what is the verb in
-// the line. steps is the number of packages that were finished since the last call.
+// did writes a line with the number of packages that the stage has finished. The line begins with
+// the verb in the parameter what. steps is the number of packages that were finished since the last
+// call.
 func (r *reporter) did(what string, steps int) {
 	r.done += steps
 	r.line("%s %d of %d packages", what, r.done, r.total)

@@ -21,7 +21,7 @@ type requirementFiles struct {
 	options   *regexp.Regexp // options whose values are files
 	argument  *regexp.Regexp // a requirement: a part that may be a path, with extras and marker
 	trailing  *regexp.Regexp // comment at the end of a line
-	archives  *regexp.Regexp // names of packages that are files
+	archives  *regexp.Regexp // names of files that are packages
 	reference *regexp.Regexp // reference to a variable
 }
 
@@ -38,8 +38,8 @@ func newRequirementFiles(dir string) *requirementFiles {
 	}
 }
 
-// copy copies a file, and the files that it includes. It makes paths in them absolute, and
-// keeps the line numbers. It returns the path of the copy.
+// copy copies the file called name, and the files that this file includes. It makes the paths in
+// the copies absolute, and keeps the line numbers. It returns the path of the copy of name.
 func (r *requirementFiles) copy(name string) (string, error) {
 	if copied, done := r.copies[name]; done {
 		return copied, nil

@@ -45,8 +45,8 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// venvName returns the name of the environment for packages and an interpreter. It depends on
-// the packages, the version and the interpreter.
+// venvName returns the name of the environment for packages and an interpreter. The name depends on
+// the packages, on the version of Python and on the interpreter.
 func venvName(c choice, base *interpreter) string {
 	return fmt.Sprintf("%s-%d.%d-%s", c.digest(), base.Numbers[0], base.Numbers[1], digest(base.Base+" "+base.version()))
 }

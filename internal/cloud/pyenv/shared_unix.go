@@ -36,10 +36,11 @@ func makeCache(cache string, report *reporter) error {
 	return nil
 }
 
-// closeDirectory removes the permissions closed from directory. directory is the cache, or the
+// closeDirectory removes from directory the permissions in closed. directory is the cache, or the
 // directory that contains the cache. Once the permissions are removed, a later check could not
-// detect that other users had them. Therefore closeDirectory first removes the marker of each
-// environment that other users could change. Without the marker, the environment is incomplete.
+// detect that other users had these permissions. Therefore closeDirectory first removes the marker
+// of each environment that other users could change. Without the marker, the environment is
+// incomplete.
 func closeDirectory(cache, directory string, closed fs.FileMode, report *reporter) error {
 	info, err := os.Stat(directory)
 	if err != nil {
@@ -64,8 +65,9 @@ func closeDirectory(cache, directory string, closed fs.FileMode, report *reporte
 }
 
 // checkUnshared returns an error if a user other than this one and root can change the environment
-// in directory. Such an environment is not safe, because its files are executed as this user.
-// checkUnshared checks every file, but none if other users cannot reach the directory.
+// in directory. Such an environment is not safe, because its files are executed as this user. If
+// other users cannot reach the directory, checkUnshared checks no file. Otherwise, it checks every
+// file.
 func checkUnshared(directory string) error {
 	directory, err := filepath.EvalSymlinks(directory)
 	if err != nil {
@@ -88,8 +90,9 @@ func checkUnshared(directory string) error {
 	})
 }
 
-// checkOwn returns an error if a user other than this one and root owns the file path, or may write
-// to it. For a symbolic link, checkOwn checks only the owner, because a link has no mode.
+// checkOwn returns an error if a user other than this one and root owns the file at path, or may
+// write to this file. For a symbolic link, checkOwn checks only the owner, because a link has no
+// mode.
 func checkOwn(path string) error {
 	info, err := os.Lstat(path)
 	switch {

@@ -206,8 +206,8 @@ func baseInterpreter(ctx context.Context, l list, report *reporter) (*interprete
 	return repaired, nil
 }
 
-// installVenvModule installs the part of Python that is missing in Debian's package python3 and
-// that creates environments.
+// installVenvModule installs the part of Python that creates environments. Debian's package python3
+// does not contain this part.
 func installVenvModule(ctx context.Context, report *reporter) error {
 	apt, err := hostprogram.Find("apt-get")
 	if err != nil || os.Geteuid() != 0 {
@@ -279,8 +279,8 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 	return nil
 }
 
-// temporary returns the directory for temporary files of the builder's programs. A program that
-// is killed leaves them behind, and they are removed with the environment.
+// temporary returns the directory for temporary files of the builder's programs. A program that is
+// killed leaves its temporary files behind. These files are removed with the environment.
 func (b *builder) temporary() string { return filepath.Join(b.scratch, "tmp") }
 
 // installFile installs the packages in the user's file.

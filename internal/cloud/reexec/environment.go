@@ -53,16 +53,17 @@ func environment(c *guest.Config, proxied bool, temp string, exists func(path st
 	return env
 }
 
-// defaults returns the environment variables in created, which a client gave when it created the
-// sandbox, and LANG. created may override LANG.
+// defaults returns LANG and the environment variables in created. A client set these variables when
+// it created the sandbox. created may override LANG.
 func defaults(created map[string]string) map[string]string {
 	env := map[string]string{"LANG": guest.Language}
 	maps.Copy(env, created)
 	return env
 }
 
-// mark writes the files from which programs in a sandbox learn that they are in a sandbox, and its
-// id. root is the sandbox's root directory. run is envd's directory for such files.
+// mark writes files for programs in a sandbox. From these files, programs learn that they are in a
+// sandbox, and the id of the sandbox. root is the sandbox's root directory. run is envd's directory
+// for such files.
 func mark(c *guest.Config, root, run string) error {
 	if err := os.MkdirAll(run, 0o755); err != nil {
 		return err
@@ -75,9 +76,9 @@ func mark(c *guest.Config, root, run string) error {
 	)
 }
 
-// unlessClosed returns nil if err means that envd may not write a file of mark. The cause is the
-// user of a container, or a read-only root directory. For other errors, unlessClosed returns err.
-// Programs in such a container find the other files of mark.
+// unlessClosed returns nil if err means that envd may not write a file of mark. This happens if a
+// container runs as a user without this right, or if the root directory is read-only. Programs in
+// such a container find the other files of mark. For other errors, unlessClosed returns err.
 func unlessClosed(err error) error {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
 		return nil

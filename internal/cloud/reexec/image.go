@@ -62,7 +62,7 @@ func writeProfile(path string) error {
 }
 
 // warm returns a [kernel.Warm] that forks kernels from the zygote. It returns nil for a sandbox
-// with an image, because its kernels run the Python of the image.
+// with an image, because the kernels of such a sandbox run the Python of the image.
 func warm(config *guest.Config, g *inside.Guest) *kernel.Warm {
 	if config.Image != "" || config.Wasm != nil {
 		return nil

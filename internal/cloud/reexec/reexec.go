@@ -124,8 +124,8 @@ func daemonOptions(config *guest.Config, g *inside.Guest, homes map[string]strin
 }
 
 // newDaemon returns the envd of a sandbox. The sandbox starts even if the account of its default
-// user was removed. Otherwise, nobody could reach the files of a paused sandbox without this
-// account.
+// user was removed. If the sandbox did not start, nobody could reach the files of a paused sandbox
+// that has lost this account.
 func newDaemon(ctx context.Context, o envd.Options, logger *slog.Logger) (*envd.Server, error) {
 	daemon, err := envd.New(o)
 	if err != nil && o.DefaultUser != defaultUser && !errors.Is(err, envd.ErrNoID) {

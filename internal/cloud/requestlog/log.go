@@ -15,7 +15,7 @@ import (
 // size bounds the number of entries in a log. The oldest entries are dropped first.
 const size = 1024
 
-// maxText bounds the length of each text in an entry that comes from a request.
+// maxText bounds the length in bytes of each text that an entry contains from a request.
 const maxText = 512
 
 // maxIgnored bounds the number of field names that are kept for a request.
@@ -73,8 +73,8 @@ func (l *Log) Denied(sandbox, host string, port int) {
 	l.add(Entry{Time: time.Now(), Method: MethodEgress, Path: bounded(host), Status: http.StatusForbidden, Sandbox: sandbox, Port: port})
 }
 
-// note contains the information about a request that is reported by the handlers that [Log.Handler]
-// calls.
+// note contains the information that handlers report about a request. These are the handlers that
+// [Log.Handler] calls.
 type note struct {
 	mu      sync.Mutex
 	sandbox string

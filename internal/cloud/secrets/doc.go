@@ -4,6 +4,7 @@
 // In the store, values are sealed with AES-256-GCM. Each value is bound to the id and the version
 // of its secret, so a sealed value that was copied to another record cannot be opened. The key is
 // in the environment, or in a file that is outside the state directory and that only this user can
-// read. This protects copies and backups of the state directory. It does not protect against
-// programs of the same user, because they can read both the key and the store.
+// read. This protects copies and backups of the state directory: they do not reveal the values. It
+// does not protect against programs of the same user, because such programs can read both the key
+// and the store.
 package secrets

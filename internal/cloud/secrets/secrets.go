@@ -153,8 +153,8 @@ func (r *Registry) Create(name, value string, metadata map[string]string) (Secre
 	return r.putLocked(Secret{ID: newID(now), Name: name, Version: 1, Metadata: metadata, CreatedAt: now, UpdatedAt: now}, value)
 }
 
-// Update replaces the value of a secret, which is found by id or name. If metadata is not nil,
-// Update also replaces the metadata.
+// Update finds a secret by id or name, and replaces the value of this secret. If metadata is not
+// nil, Update also replaces the metadata.
 func (r *Registry) Update(idOrName, value string, metadata map[string]string) (Secret, error) {
 	if err := errors.Join(checkValue(value), checkMetadata(metadata)); err != nil {
 		return Secret{}, err
@@ -198,7 +198,7 @@ func (r *Registry) holdLocked(rec record) {
 	r.listed = byCreation.Put(r.listed, rec.Secret)
 }
 
-// Get returns a secret by id or name. If there is none, the error is [ErrNotFound].
+// Get returns a secret by id or name. If the secret does not exist, the error is [ErrNotFound].
 func (r *Registry) Get(idOrName string) (Secret, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -228,8 +228,8 @@ func (r *Registry) Seal(value, boundTo string) ([]byte, error) {
 	return aead.Seal(nil, nil, []byte(value), []byte(boundTo)), nil
 }
 
-// Unseal returns the value that Seal sealed. The error is [ErrSealed] if the value was sealed
-// with another key, or is bound to another text.
+// Unseal returns the value that Seal sealed. If the value was sealed with another key, or is bound
+// to another text, the error is [ErrSealed].
 func (r *Registry) Unseal(sealed []byte, boundTo string) (string, error) {
 	aead, err := r.aead()
 	if err != nil {

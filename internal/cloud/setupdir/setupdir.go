@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// how long an unused directory is kept: another version of this program may be used tomorrow
+	// time for which an unused directory is kept; another version of this program may be used tomorrow
 	keptUnused = 30 * 24 * time.Hour
 	noteEvery  = 24 * time.Hour
 	making     = "making-"      // prefix of the name of an incomplete directory
@@ -40,7 +40,7 @@ func (m Marker) NoteUse(dir string) {
 }
 
 // Unused reports whether the complete directory dir has not been used for a long time. since is
-// the time when it was last used.
+// the time when dir was last used.
 func (m Marker) Unused(dir string) (since time.Time, unused bool) {
 	info, err := os.Stat(filepath.Join(dir, string(m)))
 	if err != nil {
@@ -55,8 +55,9 @@ func (m Marker) Unused(dir string) (since time.Time, unused bool) {
 //
 // If dir already works, for example because another process was faster, Make keeps it. Otherwise,
 // Make replaces it. Make treats all other directories in the parent of dir as other versions or as
-// incomplete directories, and removes the unused ones. It writes the names of the directories that
-// it replaces and removes to progress. Any number of processes may call Make at the same time.
+// incomplete directories, and removes the unused directories. Make reports to progress the names of
+// the directories that it replaces or removes. Any number of processes may call Make at the same
+// time.
 func (m Marker) Make(dir string, progress io.Writer, works func(dir string) error, fill func(made, scratch string) error) error {
 	m.removeUnused(filepath.Dir(dir), progress)
 	temporary, err := os.MkdirTemp(filepath.Dir(dir), making)

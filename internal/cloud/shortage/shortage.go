@@ -39,7 +39,8 @@ var diskWords = []string{"no space left on device", "disk quota exceeded", "data
 // signs contains the words with which the system and the run-time libraries of Go and C report a
 // shortage, in lower case. Words are necessary because errors of other processes arrive as text.
 //
-// A text with one of the words in but is no sign: it means that another resource is exhausted.
+// If a text contains one of the words in the field but, the text is not a sign, because it means
+// that another resource is exhausted.
 var signs = []struct {
 	what       string
 	words, but []string

@@ -19,7 +19,8 @@ const (
 // store fail.
 func (s *Store) Before(f func(Change) error) { s.before.Store(&f) }
 
-// fault returns the error with which a test makes a change fail. It returns nil if there is none.
+// fault returns the error with which a test makes a change fail. It returns nil if no test makes
+// the change fail.
 func (s *Store) fault(c Change) error {
 	if f := s.before.Load(); f != nil {
 		return (*f)(c)

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// own lists names of files that do not prevent a directory from becoming a state directory. Other
-// files do, unless the directory is already a store.
+// own lists the names of files that a directory may contain when it becomes a state directory. A
+// directory with any other file cannot become a state directory. A directory that is already a
+// store may contain other files.
 var own = []string{unfinished, lockFile, published, staging, noted, trash, AllowedFile, "lost+found"}
 
 // claim creates dir if necessary, and closes it to other users. It does not change a directory

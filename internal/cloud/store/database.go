@@ -22,8 +22,8 @@ const (
 )
 
 // lockPatience bounds the time that openDatabase waits while another program, such as a tool for
-// databases, has the database open. A second server cannot be that program, because it could not
-// lock the directory.
+// databases, has the database open. That program cannot be a second server, because a second server
+// could not lock the directory.
 const lockPatience = time.Second
 
 // database keeps records in one file, except that it keeps each record of Store.Note in a separate

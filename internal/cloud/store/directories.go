@@ -29,8 +29,9 @@ func (s *Store) makeDirectories() error {
 	return nil
 }
 
-// NewDir creates an empty directory for Put. If Put does not take over the directory, Discard
-// removes it, or else the next opening of the store.
+// NewDir creates an empty directory for Put. If Put does not take over the directory, the caller
+// calls Discard to remove it. A directory that still remains is removed when the store is opened
+// the next time.
 func (s *Store) NewDir() (string, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -59,7 +60,7 @@ func (s *Store) Discard(dir string) error {
 	return nil
 }
 
-// publish renames dir, a directory from NewDir, for the record id of a table. It returns when both
+// publish renames dir, a directory from NewDir, for the record id in table. It returns when both
 // the new name and the content of the directory survive a power failure. The new name ends with the
 // name of the table, because [Survey] needs it. Names for the table Sandboxes have no such end.
 func (s *Store) publish(table Table, id, dir string) (to string, err error) {

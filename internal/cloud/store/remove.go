@@ -14,7 +14,7 @@ import (
 const batch = 1024
 
 // remove removes a directory of the store, with all files that a sandbox created in it. The tree of
-// the directory may be so deep that its paths are longer than the system permits. It may have
+// the directory may be so deep that its paths are longer than the system permits. The tree may have
 // millions of names. The modes of its directories may lock out the owner. Therefore remove moves
 // every directory that it finds to trash before it reads the directory. So no path is long, and
 // only one directory is open at a time. While remove runs, nothing else may change the directory.
@@ -41,8 +41,8 @@ func (s *Store) remove(dir string) error {
 
 var errLeft = errors.New("the rest is left for the next start")
 
-// leaves reports whether removals must stop. The next start then removes the rest of trash. leaves
-// returns true once the closing of a durable store has begun.
+// leaves reports whether removals must stop. It returns true once the closing of a durable store
+// has begun. The next start then removes the rest of trash.
 func (s *Store) leaves() bool { return s.durable && s.closing.Load() }
 
 // removeAll removes all files of a temporary store.

@@ -49,8 +49,8 @@ func Reset(ctx context.Context, dir string) (err error) {
 }
 
 // removeState moves everything to trash before it removes anything. It moves the database first. If
-// it stopped with the database still in its place, the next start would take records without
-// directories for damage.
+// removeState stopped while the database was still in its place, the next start would treat records
+// without directories as damage.
 func (s *Store) removeState(ctx context.Context) error {
 	if info, err := os.Lstat(s.path(trash)); err == nil && !info.IsDir() {
 		if err := os.Remove(s.path(trash)); err != nil {

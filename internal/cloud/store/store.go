@@ -68,7 +68,7 @@ type Store struct {
 
 // records stores the encoded records of the tables.
 type records interface {
-	get(table Table, id string) (entry []byte, err error) // nil if there is none
+	get(table Table, id string) (entry []byte, err error) // nil if the record does not exist
 	put(table Table, id string, entry []byte) error
 	note(table Table, id string, entry []byte) error
 	delete(table Table, id string) error

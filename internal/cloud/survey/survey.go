@@ -1,9 +1,10 @@
 //go:build linux
 
-// Package survey finds files and directories in a tree that are closed to other users. A file is
-// closed if some user of the machine may neither read nor execute it. A directory is closed if some
-// user may not enter it. A survey of hundreds of thousands of files that are not cached in memory
-// takes seconds. With a [Snapshot] of an earlier survey, unchanged directories are not read again.
+// Package survey searches a tree for files and directories that are closed to other users. A file
+// is closed if some user of the machine may neither read nor execute it. A directory is closed if
+// some user may not enter it. A survey of hundreds of thousands of files that are not cached in
+// memory takes seconds. With a [Snapshot] of an earlier survey, unchanged directories are not read
+// again.
 package survey
 
 import (
@@ -319,8 +320,8 @@ func nextEntry(entries []byte) (name string, typ byte, rest []byte) {
 }
 
 // closed reports whether a mode denies access to users who are neither the owner nor in the
-// group. A directory is closed if they cannot enter it. A file is closed if they can neither
-// read nor execute it. A file that everybody may execute is a program and not a secret.
+// group. A directory is closed if these users cannot enter it. A file is closed if these users can
+// neither read nor execute it. A file that everybody may execute is a program and not a secret.
 func closed(mode uint32) bool {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFDIR:

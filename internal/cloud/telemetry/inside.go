@@ -15,9 +15,9 @@ const (
 	LoggerKernel  = "kernel"
 )
 
-// Inside adds a line that the daemon inside a sandbox has written to the sandbox's log. Lines are
-// untrusted. Inside drops lines that do not have the format of [slog.JSONHandler], and lines that
-// arrive too fast.
+// Inside adds a line to the log of a sandbox. The daemon inside the sandbox has written this line.
+// Lines are untrusted. Inside drops lines that do not have the format of [slog.JSONHandler], and
+// lines that arrive too fast.
 func (r *Registry) Inside(id string, line []byte) {
 	if !r.admit(id) {
 		return

@@ -58,8 +58,8 @@ type log struct {
 	gap     time.Time // time of the latest dropped entry
 }
 
-// add appends an entry. It makes the time of each entry later than that of the previous one, so
-// that the time identifies the entry.
+// add appends an entry. It makes the time of each entry later than the time of the previous entry,
+// so that the time identifies the entry.
 func (l *log) add(e Entry) {
 	if n := len(l.entries); n > 0 && !e.Time.After(l.entries[n-1].Time) {
 		e.Time = l.entries[n-1].Time.Add(1)

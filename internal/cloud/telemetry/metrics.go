@@ -103,8 +103,8 @@ func (r *Registry) restLocked(rec *record) {
 	}
 }
 
-// sampleAll measures all running sandboxes until stop is closed. It measures a sandbox when it
-// begins to run, and then at each interval.
+// sampleAll measures all running sandboxes until stop is closed. It measures each sandbox when the
+// sandbox begins to run, and then at each interval.
 func (r *Registry) sampleAll(stop chan struct{}) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -137,7 +137,8 @@ func (r *Registry) due(all bool) map[*record]*run {
 	return due
 }
 
-// sample adds a sample to the series of a sandbox, if the sandbox is still in the run now.
+// sample measures a sandbox during the run now. If this run has not ended meanwhile, sample adds
+// the result to the series of the sandbox.
 func (r *Registry) sample(rec *record, now *run) {
 	s, ok := now.sample(r.options.CPUs)
 	if !ok {
@@ -167,8 +168,8 @@ func (r *Registry) Metrics(id string, from, until time.Time) []Sample {
 	return found
 }
 
-// Latest returns the latest sample of a sandbox. It returns false if there is none. While the
-// sandbox runs, the sample is at most 5 seconds old.
+// Latest returns the latest sample of a sandbox. It returns false if the sandbox has no sample.
+// While the sandbox runs, the sample is at most 5 seconds old.
 func (r *Registry) Latest(id string) (Sample, bool) {
 	r.refresh(id)
 	r.mu.Lock()
@@ -202,8 +203,9 @@ func (s *series) stale() bool {
 // maxSamples bounds the number of samples in a series.
 const maxSamples = 4096
 
-// steps lists ages of samples. Of the samples that are older than age, thin keeps one in each
-// period of the length step. The first element whose age a sample exceeds applies to the sample.
+// steps lists ages of samples, from the highest to the lowest. For each sample, thin uses the first
+// element whose age the sample exceeds. Of the samples with the same element, thin keeps one in
+// each period of the length step.
 var steps = []struct{ age, step time.Duration }{
 	{24 * time.Hour, 30 * time.Minute}, {12 * time.Hour, 5 * time.Minute}, {6 * time.Hour, 2 * time.Minute}, {time.Hour, 30 * time.Second},
 }
@@ -215,9 +217,9 @@ func (s *series) add(sample Sample) {
 	}
 }
 
-// thin removes samples to make room. Of the older samples, it keeps one in each period of the
-// length in steps. If more than three quarters of maxSamples then remain, it also removes the
-// oldest ones.
+// thin removes samples to make room. Of the older samples, it keeps one in each period of a length
+// from steps. If more than three quarters of maxSamples then remain, thin also removes the oldest
+// samples, until three quarters of maxSamples are left.
 func (s *series) thin(now time.Time) {
 	var last time.Time
 	s.samples = slices.DeleteFunc(s.samples, func(one Sample) bool {

@@ -121,7 +121,8 @@ func (r *Registry) Close() {
 	r.sampler.Wait()
 }
 
-// Logs returns the matching entries of a sandbox's log. It returns false if there is no log.
+// Logs returns the entries of a sandbox's log that match q. It returns false if the sandbox has no
+// log.
 func (r *Registry) Logs(id string, q Query) ([]Entry, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

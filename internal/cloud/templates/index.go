@@ -31,8 +31,8 @@ func (s *Snapshot) FullName() string { return s.of.FullName() }
 // ID returns a reference to the snapshot, for [ParseReference].
 func (s *Snapshot) ID() string { return cmp.Or(s.FullName(), s.of.ID) + ":" + s.Tag }
 
-// NamedBy reports whether a reference names the snapshot. A reference without a tag must name
-// the snapshot's template.
+// NamedBy reports whether a reference names the snapshot. A reference without a tag names every
+// snapshot of its template.
 func (s *Snapshot) NamedBy(ref *Reference) bool {
 	return ref.Names(&s.of) && (ref.Tag == "" || ref.HasTag(s.Tag, &s.Build))
 }
@@ -59,7 +59,7 @@ func newIndex() index {
 }
 
 // find returns the template that a reference names. It ignores the tag of the reference. If there
-// is no such template, it returns nil. No name is equal to an id.
+// is no such template, find returns nil. No template has a name that is the id of a template.
 func (x *index) find(ref Reference) *Template {
 	for _, t := range []*Template{x.byName[ref.Name], x.byName[Team+"/"+ref.Name], x.byID[ref.Name]} { // built-in templates first
 		if t != nil && ref.Names(t) {

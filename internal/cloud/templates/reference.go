@@ -29,7 +29,8 @@ type Reference struct {
 	text                 string
 }
 
-// ParseReference parses any text as a reference. The result may not name any template.
+// ParseReference parses any text as a reference. The template that the result names need not
+// exist.
 func ParseReference(text string) Reference {
 	name, tag, _ := strings.Cut(text, ":")
 	namespace, rest, ok := strings.Cut(name, "/")
@@ -39,7 +40,7 @@ func ParseReference(text string) Reference {
 	return Reference{normal(namespace), normal(rest), normal(tag), text}
 }
 
-// tag returns the tag of the reference, or the default tag if there is none.
+// tag returns the tag of the reference, or DefaultTag if the reference has no tag.
 func (ref *Reference) tag() string {
 	if ref.Tag == "" {
 		return DefaultTag

@@ -39,8 +39,8 @@ type Registry struct {
 	spawned map[string]Spawned
 }
 
-// Spawned is the number of sandboxes created from a template since the local cloud started,
-// with the time of the last one.
+// Spawned is the number of sandboxes that were created from a template since the local cloud
+// started, and the time of the last of these creations.
 type Spawned struct {
 	Count int
 	Last  time.Time
@@ -196,13 +196,13 @@ func (r *Registry) Get(ref Reference) (Template, error) {
 	return *t, nil
 }
 
-// All returns all templates, newest first. It leaves out the built-in templates of single
-// engines.
+// All returns all templates, newest first. It leaves out the built-in templates that are for a
+// single engine.
 func (r *Registry) All() []Template { return r.Page(nil, math.MaxInt, nil) }
 
 // Page returns at most limit matching templates that follow the position after, in the order of
 // All. If after is nil, the page begins with the first template. A nil match matches all templates.
-// Page calls match for no template after the last one that it returns.
+// Page does not call match for the templates after the last template that it returns.
 func (r *Registry) Page(after *ordered.Position, limit int, match func(*Template) bool) []Template {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -290,8 +290,8 @@ func (r *Registry) Request(ref Reference, tags []string, build Build) (Template,
 	return r.add(&ref, build, func(t Template, b Build) Template { return t.withBuild(b, nil, b.CreatedAt) })
 }
 
-// add adds a build to the template with the name of a reference. If there is no such template, it
-// creates one.
+// add adds a build to the template with the name of a reference. If there is no such template, add
+// creates it.
 func (r *Registry) add(ref *Reference, build Build, with func(Template, Build) Template) (Template, Build, error) {
 	now := time.Now().UTC()
 	build.ID, build.CreatedAt = newUUID(), now
@@ -327,8 +327,8 @@ func (r *Registry) Begin(template, build string) error {
 
 var began = map[Status]string{Building: "started already", Ready: "ready already", Failed: "over: it failed or was superseded; request another"}
 
-// Finish makes a started build ready, and points its tags to it. The build takes over the
-// caller's layers in content. If Finish fails, it releases these layers.
+// Finish makes a started build ready, and points the tags of the build to it. The build takes over
+// the caller's layers in content. If Finish fails, it releases these layers.
 func (r *Registry) Finish(template, build string, content Content) error {
 	err := r.changeBuild(template, build, func(t Template, b Build, now time.Time) (Template, error) {
 		if b.Status != Building {
@@ -418,8 +418,8 @@ func (r *Registry) putLocked(t Template) (unused []string, err error) {
 }
 
 // Delete removes the template that ref names, with all its builds. It ignores the tag of ref. used
-// reports whether sandboxes use a template. If they do, Delete returns an error and removes
-// nothing.
+// reports whether sandboxes use a template. If sandboxes use this template, Delete returns an error
+// and removes nothing.
 func (r *Registry) Delete(ref Reference, used func(id string) bool) error {
 	r.mu.Lock()
 	t, err := r.ownLocked(ref)
@@ -478,8 +478,9 @@ func (r *Registry) Assign(ref Reference, tags []string) (build Build, assigned [
 	return build, assigned, err
 }
 
-// Unassign removes tags of the template that a reference names; the reference must not have a
-// tag. The default tag and the last tag are kept. Missing tags are ignored.
+// Unassign removes tags of the template that a reference names. The reference must not have a tag.
+// The default tag and the last tag cannot be removed: Unassign then returns an error, and keeps all
+// tags. Missing tags are ignored.
 func (r *Registry) Unassign(ref Reference, tags []string) error {
 	tags, err := checkTags(&ref, tags)
 	switch {
