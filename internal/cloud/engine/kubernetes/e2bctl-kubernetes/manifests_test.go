@@ -182,9 +182,14 @@ func TestManifests(t *testing.T) {
 	t.Log(run("the squares 4, 9, 36 have the sum 49\nended the sandbox\n", buildExample(t)))
 	say("", "exec", id, "--", "sh", "-c", "echo before > /home/user/file; echo before > /tmp/file; test ! -e /var/run/secrets/kubernetes.io")
 
-	// The pool of base has a pod for the next sandbox, and room for another one after that.
-	pool := func(of kubetest.Object) bool { return strings.HasPrefix(of.Metadata.Name, "pool-") && of.Status.Phase == "Running" }
-	c.AwaitAny(t, "a pod of the pool", "/api/v1/namespaces/e2bctl-sandboxes/pods", pool)
+	// The pool of base has a pod for the next sandbox.
+	var list struct{ Items []kubetest.Object }
+	patience.Until(t, "a pod of the pool is ready", func() bool {
+		must.Do(t, c.Call(t.Context(), http.MethodGet, "/api/v1/namespaces/e2bctl-sandboxes/pods", nil, &list))
+		return slices.ContainsFunc(list.Items, func(o kubetest.Object) bool {
+			return strings.HasPrefix(o.Metadata.Name, "pool-") && o.Has("Ready")
+		})
+	})
 	say("42", "run", "--", "sh", "-c", "case $(hostname) in pool-*) echo 42; esac")
 
 	// Another pod of the server, with the same seed, serves the same sandbox.
