@@ -66,7 +66,7 @@ func TestSweepClaims(t *testing.T) {
 }
 
 // pooled opens an engine with a pool, and waits until its pods are ready.
-func pooled(t *testing.T, c *kubetest.Cluster, size int, change func(*Options)) *Engine {
+func pooled(t testing.TB, c *kubetest.Cluster, size int, change func(*Options)) *Engine {
 	t.Helper()
 	e := open(t, c, func(o *Options) {
 		o.Secret, o.Pools = secret, []Pool{{Size: size}}
@@ -78,7 +78,7 @@ func pooled(t *testing.T, c *kubetest.Cluster, size int, change func(*Options)) 
 	return e
 }
 
-func awaitPool(t *testing.T, e *Engine, size int) {
+func awaitPool(t testing.TB, e *Engine, size int) {
 	t.Helper()
 	begin := time.Now()
 	patience.Until(t, "the pool is full", func() bool {
