@@ -178,11 +178,18 @@ deps-kubernetes: build ## and what make check-kubernetes needs beside that: etcd
 demo: setup ## build everything and do a real job in a local sandbox
 	go run ./examples/quickstart -local -out examples/quickstart/out
 
-.PHONY: bench
-bench: setup ## measure, WebAssembly with the help of npm and gVisor that go builds, and print a table (BENCHFLAGS="-readme internal/bench/README.md" puts it there)
+.PHONY: bench bench-kubernetes
+bench-kubernetes: deps-kubernetes # as root
+	cd $(KUBERNETES) && E2BCTL_TEST_KUBERNETES=1 go test -run '^$$' -bench . -benchtime 3x -v $(BENCHFLAGS) .
+
+ifeq ($(ROWS),kubernetes)
+bench: bench-kubernetes
+else
+bench: setup ## measure, WebAssembly with the help of npm and gVisor that go builds, and print a table (BENCHFLAGS="-readme internal/bench/README.md" puts it there; ROWS=kubernetes measures a cluster)
 	$(BIN)/e2bctl local setup --engine wasm
 	$(BIN)/e2bctl local setup --engine gvisor
 	go run ./internal/bench -e2bctl $(BIN)/e2bctl -wasm -gvisor $(BENCHFLAGS)
+endif
 
 # The prepared Python comes first in PATH, as tests of kernels start python3.
 PREPARED = python=$$($(BIN)/e2bctl local setup || command -v python3); export PATH="$${python%/*}:$$PATH"

@@ -32,7 +32,9 @@ func openDocker(ctx context.Context, c *Cloud, _ string) (engine.Engine, error) 
 }
 
 func openPods(ctx context.Context, c *Cloud, _ string) (engine.Engine, error) {
-	return kubelink.Open(ctx, c.options.Kubernetes, c.logger("engine"))
+	o := c.options.Kubernetes
+	o.Limits = c.options.Limits
+	return kubelink.Open(ctx, o, c.logger("engine"))
 }
 
 // engines are the engines of a cloud. The cloud's own engine is opened at the start. The others

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -20,6 +21,7 @@ type KubernetesFlags struct {
 	options    kubelink.Options
 	home       Size
 	templates  imageTemplates
+	pools      pools
 	kubeconfig path
 	secret     path
 	all        []*pflag.Flag
@@ -54,6 +56,46 @@ func (k *KubernetesFlags) AddTemplates(cmd *cobra.Command) {
 	k.all = append(k.all, cmd.Flags().Lookup("template"))
 }
 
+// AddPools adds the flag for pods that are ready for the next creates.
+func (k *KubernetesFlags) AddPools(cmd *cobra.Command) {
+	cmd.Flags().Var(&k.pools, "pool", "with kubernetes: keep N pods ready for the next sandboxes of a template,\nas `NAME=N` (repeatable); they outlive the server, and 0 removes them")
+	k.all = append(k.all, cmd.Flags().Lookup("pool"))
+}
+
+// maxPool is the largest number of pods of a pool.
+const maxPool = 1000
+
+// pools are pools of templates, as values of a flag.
+type pools []kubelink.Pool
+
+// Type returns the name of the type.
+func (p *pools) Type() string { return "NAME=N" }
+
+func (p *pools) String() string { return strings.Join(p.GetSlice(), ", ") }
+
+// Set adds one pool.
+func (p *pools) Set(value string) error {
+	name, number, _ := strings.Cut(value, "=")
+	size, err := strconv.Atoi(number)
+	switch {
+	case name == "" || err != nil || size < 0 || size > maxPool:
+		return fmt.Errorf("want NAME=N with a template and a number from 0 to %d, such as base=5, got %.200q", maxPool, value)
+	case slices.ContainsFunc(*p, func(other kubelink.Pool) bool { return other.Template == name }):
+		return fmt.Errorf("there are two pools for the template %s", name)
+	}
+	*p = append(*p, kubelink.Pool{Template: name, Size: size})
+	return nil
+}
+
+// GetSlice returns the values, each as Set takes it.
+func (p *pools) GetSlice() []string {
+	values := make([]string, len(*p))
+	for at, pool := range *p {
+		values[at] = fmt.Sprintf("%s=%d", pool.Template, pool.Size)
+	}
+	return values
+}
+
 // imageTemplates are templates that are images, as values of a flag.
 type imageTemplates []kubelink.Template
 
@@ -71,7 +113,7 @@ func (i *imageTemplates) Set(value string) error {
 		return fmt.Errorf("want NAME=IMAGE with a name of lower-case letters, digits, hyphens and underscores, got %.200q", value)
 	case image == "" || strings.ContainsFunc(image, unicode.IsSpace):
 		return fmt.Errorf("the template %s has no image: want NAME=IMAGE, such as tools=python:3.12-slim", name)
-	case name == "base" || name == "code-interpreter-v1":
+	case slices.Contains(kubelink.BuiltIn(), name):
 		return fmt.Errorf("%s is built in: --image sets its image", name)
 	case slices.ContainsFunc(*i, same):
 		return fmt.Errorf("there are two templates %s", name)
@@ -92,7 +134,7 @@ func (i *imageTemplates) GetSlice() []string {
 // FlagArguments returns the arguments that set a flag to its value.
 func FlagArguments(flag *pflag.Flag) []string {
 	values := []string{flag.Value.String()}
-	if list, ok := flag.Value.(*imageTemplates); ok {
+	if list, ok := flag.Value.(interface{ GetSlice() []string }); ok {
 		values = list.GetSlice()
 	}
 	for i, value := range values {
@@ -104,7 +146,10 @@ func FlagArguments(flag *pflag.Flag) []string {
 // Check refuses the flags if the engine e is not kubernetes. It also refuses them if e is "".
 func (k *KubernetesFlags) Check(cmd *cobra.Command, e string) error {
 	if e == kubelink.Name {
-		return k.CheckHome(cmd)
+		if len(k.pools) > 0 && k.secret == "" {
+			return Usagef(cmd, "the pods of --pool outlive the server: add --secret-file FILE, by which the next server knows them")
+		}
+		return k.CheckPods(cmd)
 	}
 	for _, flag := range k.all {
 		if flag.Changed {
@@ -114,10 +159,16 @@ func (k *KubernetesFlags) Check(cmd *cobra.Command, e string) error {
 	return nil
 }
 
-// CheckHome refuses a storage class without homes.
-func (k *KubernetesFlags) CheckHome(cmd *cobra.Command) error {
+// CheckPods refuses a storage class without homes, and pools of templates that do not exist.
+func (k *KubernetesFlags) CheckPods(cmd *cobra.Command) error {
 	if k.options.StorageClass != "" && k.home == 0 {
 		return Usagef(cmd, "--storage-class is about the volumes of --home: add --home SIZE")
+	}
+	for _, pool := range k.pools {
+		is := func(t kubelink.Template) bool { return t.Name == pool.Template }
+		if !slices.Contains(kubelink.BuiltIn(), pool.Template) && !slices.ContainsFunc(k.templates, is) {
+			return Usagef(cmd, "--pool %[1]s=%[2]d is for a template that does not exist: add --template %[1]s=IMAGE", pool.Template, pool.Size)
+		}
 	}
 	return nil
 }
@@ -125,7 +176,7 @@ func (k *KubernetesFlags) CheckHome(cmd *cobra.Command) error {
 // Options returns the settings of the flags.
 func (k *KubernetesFlags) Options() kubelink.Options {
 	o := k.options
-	o.HomeBytes, o.Templates = int64(k.home), k.templates
+	o.HomeBytes, o.Templates, o.Pools = int64(k.home), k.templates, k.pools
 	o.Kubeconfig, o.SecretFile = string(k.kubeconfig), string(k.secret)
 	return o
 }

@@ -44,7 +44,7 @@ features their sandboxes have, and which Python they run. With --engine the sand
 of that engine are tried.
 
 With --engine kubernetes a cluster is checked: its version, the namespace, agent-sandbox, the
-rights of the user, and the runtime classes. One sandbox is then made there, and removed.
+rights of the user, the runtime classes and the pools. One sandbox is then made there, and removed.
 
 The status is 1 if a check failed; a warning is not a failure, nor is an engine that is
 absent from this machine.`,

@@ -50,6 +50,7 @@ type manifests struct {
 	Rights             []kubelink.Right
 	TrustNetworkPolicy bool
 	MaxSandboxes       int
+	Pooled             int   // pods of all pools
 	MaxHomes           int   // volumes of running and paused sandboxes; 0: they have none
 	MemoryMiB          int64 // of all sandboxes
 	Denied4, Denied6   []string
@@ -60,7 +61,7 @@ type manifests struct {
 // value. All other flags are set by the manifests, or are about this machine.
 func carries(flag string) bool {
 	return slices.Contains([]string{
-		"domain", "public-code", "memory", "cpus", "disk", "image", "template", "runtime-class", "home", "storage-class", "trust-network-policy",
+		"domain", "public-code", "memory", "cpus", "disk", "image", "template", "pool", "runtime-class", "home", "storage-class", "trust-network-policy",
 	}, flag)
 }
 
@@ -98,7 +99,7 @@ func (m manifests) text() string {
 func (m manifests) values() map[string]string {
 	values := map[string]string{
 		"server": yaml(m.Server), "sandboxes": yaml(m.Sandboxes), "image": yaml(m.Image), "key": m.Key, "seed": m.Seed, "secrets": "",
-		"maxObjects": strconv.Itoa(max(m.MaxSandboxes, m.MaxHomes)), "maxHomes": strconv.Itoa(m.MaxHomes), "memoryMiB": strconv.FormatInt(m.MemoryMiB, 10), "denied4": yaml(m.Denied4), "denied6": yaml(m.Denied6),
+		"maxObjects": strconv.Itoa(max(m.MaxSandboxes+m.Pooled, m.MaxHomes)), "maxHomes": strconv.Itoa(m.MaxHomes), "memoryMiB": strconv.FormatInt(m.MemoryMiB, 10), "denied4": yaml(m.Denied4), "denied6": yaml(m.Denied6),
 		"network":     "The first container of each pod needs NET_ADMIN to close its network. Sandboxes do not have it.",
 		"podSecurity": "privileged",
 	}
@@ -136,14 +137,17 @@ func (o *options) manifests(cmd *cobra.Command) (m manifests, err error) {
 	kubernetes := o.Kubernetes.Options()
 	m = manifests{
 		Server: cmp.Or(o.ServerNamespace, defaultServerNamespace), Sandboxes: cmp.Or(kubernetes.Namespace, defaultSandboxNamespace),
-		Image: kubernetes.ProgramImage, TrustNetworkPolicy: kubernetes.TrustNetworkPolicy, Rights: kubelink.Rights(0),
+		Image: kubernetes.ProgramImage, TrustNetworkPolicy: kubernetes.TrustNetworkPolicy, Rights: kubelink.Rights(0, len(kubernetes.Pools) > 0),
 		MaxSandboxes: cmp.Or(int(o.MaxSandboxes), defaultMaxSandboxes),
 	}
 	if err := o.checkManifests(cmd, m); err != nil {
 		return m, err
 	}
 	memory := engine.Limits(o.Resources.Limits()).WithDefaults().MemoryBytes
-	m.MemoryMiB = memory * int64(m.MaxSandboxes+m.MaxSandboxes/10+1) >> 20
+	for _, pool := range kubernetes.Pools {
+		m.Pooled += pool.Size
+	}
+	m.MemoryMiB = memory * int64(m.MaxSandboxes+m.MaxSandboxes/10+1+m.Pooled) >> 20
 	for _, prefix := range network.NotInternet() {
 		if prefix.Addr().Is4() {
 			m.Denied4 = append(m.Denied4, prefix.String())
@@ -152,7 +156,7 @@ func (o *options) manifests(cmd *cobra.Command) (m manifests, err error) {
 		}
 	}
 	if kubernetes.HomeBytes > 0 {
-		m.MaxHomes = pausedToo * m.MaxSandboxes
+		m.MaxHomes = pausedToo*m.MaxSandboxes + m.Pooled
 	}
 	m.Arguments = o.serverArguments(cmd, m)
 	if !o.KeepSecrets {
@@ -180,8 +184,8 @@ func (o *options) checkManifests(cmd *cobra.Command, m manifests) error {
 		return cmdutil.Usagef(cmd, "--manifests prints YAML: leave out -o")
 	case m.Image == "":
 		return cmdutil.Usagef(cmd, "--manifests needs the image of the server: build it with make image, push it to a registry that the cluster pulls from, and name it with --program-image")
-	case o.Kubernetes.CheckHome(cmd) != nil:
-		return o.Kubernetes.CheckHome(cmd)
+	case o.Kubernetes.CheckPods(cmd) != nil:
+		return o.Kubernetes.CheckPods(cmd)
 	case m.Server == m.Sandboxes:
 		return cmdutil.Usagef(cmd, "server and sandboxes need a namespace each, and both have %s", m.Server)
 	}

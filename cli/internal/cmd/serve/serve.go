@@ -125,6 +125,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	o.Kubernetes.Add(cmd)
 	o.Kubernetes.AddSecret(cmd)
 	o.Kubernetes.AddTemplates(cmd)
+	o.Kubernetes.AddPools(cmd)
 	flags.BoolVar(&o.Manifests, "manifests", false, "print the objects of a server in a cluster, as YAML for kubectl apply -f -")
 	flags.StringVar(&o.ServerNamespace, "server-namespace", "", "with --manifests: the namespace `NAME` of the server (default "+defaultServerNamespace+")")
 	flags.BoolVar(&o.KeepSecrets, "keep-secrets", false, "with --manifests: leave out the Secrets, as to update a server")

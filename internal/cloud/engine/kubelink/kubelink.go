@@ -36,12 +36,23 @@ type Options struct {
 	SecretFile         string
 	HomeBytes          int64  // size of the home that outlives the pod of a paused sandbox; 0: no home, and no pauses
 	StorageClass       string // of the volume with the home; "": the default of the cluster
-	TrustNetworkPolicy bool   // the policies of the cluster alone decide which networks pods reach
+	Pools              []Pool
+	Limits             engine.Limits // of pods in pools; the cloud sets them
+	TrustNetworkPolicy bool          // the policies of the cluster alone decide which networks pods reach
 }
 
 // Template is a template whose sandboxes have an image. Nothing is built: the nodes of the cluster fetch
 // the image.
 type Template struct{ Name, Image string }
+
+// BuiltIn returns the names of the templates that exist without an image of their own.
+func BuiltIn() []string { return []string{"base", "code-interpreter-v1"} }
+
+// Pool keeps pods ready for sandboxes of a template.
+type Pool struct {
+	Template string
+	Size     int
+}
 
 // Check is one result of an examination of a cluster.
 type Check struct {

@@ -12,17 +12,27 @@ type Right struct {
 const portForwardsByCreate = 35
 
 // Rights returns the rights that the engine needs with a minor version of Kubernetes; 0 means all
-// versions.
-func Rights(minor int) []Right {
+// versions. An engine with pools needs more.
+func Rights(minor int, pools bool) []Right {
 	forward := []string{"get"}
 	if minor == 0 || minor >= portForwardsByCreate {
 		forward = append(forward, "create")
 	}
-	return []Right{
+	all := []Right{
 		{Group: "agents.x-k8s.io", Resource: "sandboxes", Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
 		{Resource: "pods", Verbs: []string{"get", "list", "watch"}},
 		{Resource: "pods/portforward", Verbs: forward},
 		{Resource: "events", Verbs: []string{"list"}},
 		{Group: "coordination.k8s.io", Resource: "leases", Verbs: []string{"get", "create", "update"}},
 	}
+	if pools {
+		const extensions = "extensions.agents.x-k8s.io"
+		all = append(all,
+			Right{Group: extensions, Resource: "sandboxwarmpools", Verbs: []string{"list", "create", "patch", "delete"}},
+			// Some clusters let only those name an owner who may delete the object.
+			Right{Group: extensions, Resource: "sandboxtemplates", Verbs: []string{"create", "delete"}},
+			Right{Group: extensions, Resource: "sandboxclaims", Verbs: []string{"list", "watch", "create", "patch", "delete"}},
+		)
+	}
+	return all
 }

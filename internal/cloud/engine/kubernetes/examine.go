@@ -46,7 +46,7 @@ func (Linked) Examine(ctx context.Context, o kubelink.Options, logger *slog.Logg
 	if first.Failed {
 		return []kubelink.Check{first}
 	}
-	checks := []kubelink.Check{first, x.namespace(ctx), x.agentSandbox(), x.rights(ctx), x.runtimeClass(ctx, o.RuntimeClass)}
+	checks := []kubelink.Check{first, x.namespace(ctx), x.agentSandbox(), x.rights(ctx), x.runtimeClass(ctx, o.RuntimeClass), x.pools(ctx)}
 	if o.HomeBytes > 0 {
 		checks = append(checks, x.storageClass(ctx, o.StorageClass))
 	}
@@ -132,7 +132,7 @@ func (x *examination) rights(ctx context.Context) kubelink.Check {
 	c := kubelink.Check{Name: "rights"}
 	var missing []string
 	asked := 0
-	for _, right := range kubelink.Rights(x.minor) {
+	for _, right := range kubelink.Rights(x.minor, false) {
 		var verbs []string
 		for _, verb := range right.Verbs {
 			asked++
@@ -154,6 +154,38 @@ func (x *examination) rights(ctx context.Context) kubelink.Check {
 		return c
 	}
 	c.Detail = fmt.Sprintf("all %d in %s", asked, x.of.namespace)
+	return c
+}
+
+// pools lists the pools of the namespace.
+func (x *examination) pools(ctx context.Context) kubelink.Check {
+	c := kubelink.Check{Name: "pools"}
+	list, err := x.client.Resource(warmPools).Namespace(x.of.namespace).List(ctx, metav1.ListOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		c.Detail = "the cluster has no " + warmPools.GroupResource().String() + ": agent-sandbox was installed without its extensions"
+		return c
+	case apierrors.IsForbidden(err):
+		c.Detail = "this user may not list them"
+		return c
+	case err != nil:
+		return failed(c, err)
+	case len(list.Items) == 0:
+		c.Detail = "none"
+		return c
+	}
+	var texts []string
+	for _, item := range list.Items {
+		pool, err := decode[warmPool](item.Object)
+		if err != nil {
+			return failed(c, err)
+		}
+		texts = append(texts, fmt.Sprintf("%s, %d of %d pods ready", pool.Name, pool.Status.ReadyReplicas, pool.Spec.Replicas))
+		if pool.Status.ReadyReplicas < pool.Spec.Replicas {
+			c.Remedy = "kubectl -n " + x.of.namespace + " get pods,events shows why pods of a pool are not ready, if they do not become so"
+		}
+	}
+	c.Detail = strings.Join(texts, "; ")
 	return c
 }
 

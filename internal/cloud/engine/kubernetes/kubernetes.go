@@ -47,6 +47,11 @@ type Options struct {
 	HomeBytes    int64
 	StorageClass string
 
+	// Pools keep pods ready, for which the engine needs a Secret. An engine with pools removes those of
+	// others with the same secret; pools stay after its end. Limits are those of the pods.
+	Pools  []Pool
+	Limits engine.Limits
+
 	lease       time.Duration // for tests; 0: leaseTime
 	pace        time.Duration // for tests; 0: sweepPace
 	staleResume time.Duration // for tests; 0: staleResume
@@ -59,6 +64,7 @@ type Engine struct {
 	client  dynamic.Interface
 	keys    keys
 	watch   *watch
+	pools   map[string]struct{} // names of the pools; nil: none are used
 
 	life    context.Context //nolint:containedctx // it ends with the engine, not with a call
 	end     context.CancelFunc
@@ -140,8 +146,10 @@ func (e *Engine) connect(ctx context.Context) (err error) {
 		return fmt.Errorf("the cluster has no %s: install agent-sandbox 0.5: %w", sandboxes.GroupResource(), err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("list sandboxes of the namespace %s: %w", e.options.Namespace, err)
+	case err != nil:
+		return err
 	}
-	return err
+	return e.setPools(ctx)
 }
 
 // NewSandbox creates a Sandbox object and returns when the envd of its pod is ready. ctx limits

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 }
 
 // open opens an engine on the cluster.
-func open(t *testing.T, c *kubetest.Cluster, change func(*Options)) *Engine {
+func open(t testing.TB, c *kubetest.Cluster, change func(*Options)) *Engine {
 	t.Helper()
 	config, err := clientcmd.RESTConfigFromKubeConfig(c.Kubeconfig())
 	must.Do(t, err)
@@ -51,7 +51,7 @@ func open(t *testing.T, c *kubetest.Cluster, change func(*Options)) *Engine {
 	return e
 }
 
-func start(t *testing.T, e *Engine, id string) engine.Sandbox {
+func start(t testing.TB, e *Engine, id string) engine.Sandbox {
 	t.Helper()
 	begin := time.Now()
 	s, err := e.NewSandbox(patience.Context(t), engine.SandboxOptions{ID: id, Config: guest.Config{SandboxID: id}})

@@ -33,24 +33,51 @@ func (e *Engine) IDOf(key string) string {
 	return "i" + strings.ToLower(base32.StdEncoding.EncodeToString(mac.Sum(nil)))[:idCharacters]
 }
 
-// createOnce makes the object of a sandbox, unless another server makes the same sandbox. made reports
-// whether the object may exist now.
-func (e *Engine) createOnce(ctx context.Context, o engine.SandboxOptions, name string) (uid types.UID, made bool, err error) {
+// place is the object of a sandbox.
+type place struct {
+	name string
+	uid  types.UID // "": nobody knows whether it was made
+}
+
+// createOnce makes the object of a sandbox or takes one from a pool, unless another server makes the same
+// sandbox. made reports whether the object may exist now.
+func (e *Engine) createOnce(ctx context.Context, o engine.SandboxOptions, name string) (at place, made bool, err error) {
+	makeOne := func() (place, error) { return e.create(ctx, o, name) }
+	if pool := e.poolFor(o); pool != "" {
+		makeOne = func() (place, error) { return e.take(ctx, o, name, pool) }
+	}
 	for {
 		if err := e.awaitNoPod(ctx, name); err != nil {
-			return "", false, err
+			return place{}, false, err
 		}
-		uid, err := e.create(ctx, o, name)
+		at, err := makeOne()
+		other, exists := errors.AsType[*existsError](err)
 		switch {
 		case err == nil:
-			return uid, true, nil
-		case e.lasts() && apierrors.IsAlreadyExists(err):
-			if err := e.awaitOther(ctx, name); err != nil {
-				return "", false, err
-			}
+			return at, true, nil
+		case e.lasts() && exists:
+			err = e.awaitOther(ctx, other.name)
+		case errors.Is(err, errClaimed):
+			err = e.awaitClaim(ctx, name)
 		default:
-			return "", apierrors.ReasonForError(err) == metav1.StatusReasonUnknown, err
+			return at, at.name != "" && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown, err
 		}
+		if err != nil {
+			return place{}, false, err
+		}
+	}
+}
+
+// awaitClaim waits for the next change of a claim of another server.
+func (e *Engine) awaitClaim(ctx context.Context, name string) error {
+	_, changed := e.watch.claims.get(name)
+	select {
+	case <-changed:
+		return nil
+	case <-time.After(otherPause): // it may be gone already
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", errClaimed, context.Cause(ctx))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
@@ -38,10 +39,31 @@ func (Linked) Open(ctx context.Context, o kubelink.Options, logger *slog.Logger)
 	if err != nil {
 		return nil, err
 	}
+	pools, err := poolsOf(o)
+	if err != nil {
+		return nil, err
+	}
 	return Open(ctx, Options{
 		Config: c.config, Namespace: c.namespace, Image: o.Image, ProgramImage: o.ProgramImage, RuntimeClass: o.RuntimeClass,
 		HomeBytes: o.HomeBytes, StorageClass: o.StorageClass, TrustNetworkPolicy: o.TrustNetworkPolicy, Secret: secret, Logger: logger,
+		Pools: pools, Limits: o.Limits,
 	})
+}
+
+// poolsOf returns the pools of the options. Their templates are those with an image, and the built-in ones.
+func poolsOf(o kubelink.Options) (pools []Pool, err error) {
+	for _, pool := range o.Pools {
+		at := slices.IndexFunc(o.Templates, func(t kubelink.Template) bool { return t.Name == pool.Template })
+		switch {
+		case at >= 0:
+			pools = append(pools, Pool{&engine.Image{Reference: o.Templates[at].Image}, pool.Size})
+		case slices.Contains(kubelink.BuiltIn(), pool.Template):
+			pools = append(pools, Pool{nil, pool.Size})
+		default:
+			return nil, fmt.Errorf("a pool for the template %s, which does not exist: add it with --template %s=IMAGE", pool.Template, pool.Template)
+		}
+	}
+	return pools, nil
 }
 
 // readSecret reads the secret of servers. White space at the end is not a part of it, as editors add it.

@@ -67,7 +67,7 @@ func (k *keys) recordOf(o *object) (r engine.Record, id string, pod types.UID, e
 		return r, id, pod, errIncomplete
 	}
 	r.Paused = o.paused()
-	if name, err := nameOf(id); err != nil || name != o.Name || o.Spec.ShutdownTime == nil && !r.Paused {
+	if !k.namesSandbox(o.Name, id) || o.Spec.ShutdownTime == nil && !r.Paused {
 		return r, id, pod, errors.New("its label of the sandbox is not that of its name, or it has no time of shutdown")
 	}
 	sealed, err := base64.StdEncoding.DecodeString(o.Annotations[annotationSealed])

@@ -28,7 +28,7 @@ import (
 type sandbox struct {
 	engine *Engine
 	id     string
-	name   string    // name of the object and of the pod
+	name   string    // name of the object and of the pod; of a sandbox from a pool, the pool chose it
 	object types.UID // UID of the object; "": nobody knows whether it was made
 	home   bool      // it can be suspended
 	hello  tunnel.Hello
@@ -79,21 +79,21 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 	if err != nil {
 		return nil, err
 	}
-	object, made, err := e.createOnce(ctx, o, name)
+	at, made, err := e.createOnce(ctx, o, name)
 	if !made {
 		s.end()
 		return nil, err
 	}
-	s.object = object
+	s.name, s.object = at.name, at.uid
 	e.mu.Lock()
-	e.sandboxes[name] = s // its time of shutdown is moved on from now on
+	e.sandboxes[s.name] = s // its time of shutdown is moved on from now on
 	e.mu.Unlock()
 	if err == nil {
 		err = s.start(ctx)
 	}
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
-			err = errors.Join(cause, e.whyNotReady(context.WithoutCancel(ctx), name))
+			err = errors.Join(cause, e.whyNotReady(context.WithoutCancel(ctx), s.name))
 		}
 		return nil, errors.Join(err, s.Close())
 	}
@@ -124,21 +124,25 @@ const (
 )
 
 // create makes the object of a sandbox. The API server refuses objects until the cluster has counted
-// those of a new quota, which takes a moment after the manifests were applied, so create tries again.
-func (e *Engine) create(ctx context.Context, o engine.SandboxOptions, name string) (types.UID, error) {
+// those of a new quota, which takes a moment after the manifests were applied, so create tries again. If the
+// object exists, the error includes an [existsError].
+func (e *Engine) create(ctx context.Context, o engine.SandboxOptions, name string) (place, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(e.newObject(o, name))
 	if err != nil {
-		return "", err
+		return place{}, err
 	}
 	var made *unstructured.Unstructured
 	waited := wait.PollUntilContextTimeout(ctx, quotaPause, quotaPatience, true, func(context.Context) (bool, error) {
 		made, err = e.objects().Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
 		return !isUncounted(err), nil
 	})
-	if err = cmp.Or(err, waited); err != nil {
-		return "", fmt.Errorf("create the object %s: %w", name, err)
+	if err = cmp.Or(err, waited); apierrors.IsAlreadyExists(err) {
+		err = errors.Join(&existsError{name}, err)
 	}
-	return made.GetUID(), nil
+	if err != nil {
+		return place{name: name}, fmt.Errorf("create the object %s: %w", name, err)
+	}
+	return place{name, made.GetUID()}, nil
 }
 
 // isUncounted reports whether an object was refused because the cluster has not counted the objects of

@@ -79,6 +79,7 @@ func (e *Engine) sweepRemains() {
 			clear(seen)
 			continue
 		}
+		e.sweepClaims(e.life, time.Now())
 		for _, o := range seen.over(e.watch.objects.list(), time.Now(), abandonedPaces*e.options.pace) {
 			if err := e.sweep(e.life, o); err != nil && e.life.Err() == nil {
 				e.options.Logger.WarnContext(e.life, "the remains of a sandbox could not be removed", "object", o.Name, "error", err)

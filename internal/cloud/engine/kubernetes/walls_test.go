@@ -25,7 +25,7 @@ import (
 )
 
 // run runs a command as root with /bin/sh, and returns what it writes.
-func run(t *testing.T, s engine.Sandbox, command string) string {
+func run(t testing.TB, s engine.Sandbox, command string) string {
 	t.Helper()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return s.Dial(ctx, protocol.PortEnvd) }}
 	defer transport.CloseIdleConnections()

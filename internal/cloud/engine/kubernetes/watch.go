@@ -14,10 +14,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// watch follows the pods of the engine's sandboxes, and their objects.
+// watch follows the pods of the engine's sandboxes and pools, their objects, and the claims of pools.
 type watch struct {
 	pods    watched[corev1.Pod]
 	objects watched[object]
+	claims  watched[claim]
 	running sync.WaitGroup
 }
 
@@ -28,6 +29,9 @@ func newWatch(e *Engine) *watch {
 		w.objects.news, w.objects.seen = make(chan struct{}, 1), e.takeEnd
 	}
 	w.objects.run(e, sandboxes, &w.running)
+	if e.pools != nil {
+		w.claims.run(e, claims, &w.running)
+	}
 	return w
 }
 

@@ -95,6 +95,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"no cluster", "", append(up, "--program-image", "x"), "no cluster is configured: name a file with --kubeconfig or KUBECONFIG"},
 		{"no program image", "", up, "--program-image"},
+		{"pools without a secret", "", []string{"serve", "--engine", "kubernetes", "--behind-proxy", "--keys-file", "none", "--program-image", "x", "--pool", "base=1"}, "add --secret-file FILE"},
 		{"no such file", "", append(up, "--program-image", "x", "--kubeconfig", "none"), "none: no such file"},
 		{"no such context", "", append(up, "--program-image", "x", "--kubeconfig", kubeconfig(t, server.URL), "--context", "home"), `context "home" does not exist`},
 		{"no API server", "", append(up, "--program-image", "x", "--kubeconfig", kubeconfig(t, "http://127.0.0.1:1")), "check the address in the kubeconfig"},
@@ -160,6 +161,9 @@ func bare(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":false}}`)
 	case strings.HasSuffix(r.URL.Path, "/runtimeclasses"):
 		fmt.Fprint(w, `{"kind":"RuntimeClassList","apiVersion":"node.k8s.io/v1","items":[{"kind":"RuntimeClass","apiVersion":"node.k8s.io/v1","metadata":{"name":"kata"},"handler":"kata"}]}`)
+	case strings.HasSuffix(r.URL.Path, "/sandboxwarmpools"):
+		fmt.Fprint(w, `{"kind":"SandboxWarmPoolList","apiVersion":"extensions.agents.x-k8s.io/v1beta1","items":[
+			{"kind":"SandboxWarmPool","apiVersion":"extensions.agents.x-k8s.io/v1beta1","metadata":{"name":"tools"},"spec":{"replicas":3},"status":{"readyReplicas":1}}]}`)
 	default:
 		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"not found","reason":"NotFound","code":404}`)
@@ -184,5 +188,8 @@ func TestDoctor(t *testing.T) {
 		if got := checks[name]; got.Status != "failed" || !strings.Contains(got.Detail, want.Detail) || !strings.Contains(got.Hint, want.Hint) {
 			t.Errorf("%s: got %+v, want %+v", name, got, want)
 		}
+	}
+	if got := checks["pools"]; got.Status == "failed" || got.Detail != "tools, 1 of 3 pods ready" || !strings.Contains(got.Hint, "kubectl -n agents get pods,events") {
+		t.Errorf("pools: got %+v", got)
 	}
 }

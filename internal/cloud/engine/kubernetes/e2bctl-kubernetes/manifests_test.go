@@ -142,7 +142,7 @@ func TestManifests(t *testing.T) {
 	c.AddImage(t, kubetest.Python)
 	addServerImage(t, c)
 	u, a := newUser(t), newApplier(t, c)
-	objects := u.manifests(t, "--home", "16MiB", "--template", "tools="+kubetest.Python, "--template", "other=e2bctl.test/none:1")
+	objects := u.manifests(t, "--home", "16MiB", "--template", "tools="+kubetest.Python, "--template", "other=e2bctl.test/none:1", "--pool", "base=1")
 	for _, o := range objects {
 		if o.GetKind() == "Namespace" {
 			must.Do(t, a.apply(t, o))
@@ -181,6 +181,16 @@ func TestManifests(t *testing.T) {
 	say("42", "code", "run", "--sandbox", id, "-c", "6 * 7")
 	t.Log(run("the squares 4, 9, 36 have the sum 49\nended the sandbox\n", buildExample(t)))
 	say("", "exec", id, "--", "sh", "-c", "echo before > /home/user/file; echo before > /tmp/file; test ! -e /var/run/secrets/kubernetes.io")
+
+	// The pool of base has a pod for the next sandbox.
+	var list struct{ Items []kubetest.Object }
+	patience.Until(t, "a pod of the pool is ready", func() bool {
+		must.Do(t, c.Call(t.Context(), http.MethodGet, "/api/v1/namespaces/e2bctl-sandboxes/pods", nil, &list))
+		return slices.ContainsFunc(list.Items, func(o kubetest.Object) bool {
+			return strings.HasPrefix(o.Metadata.Name, "pool-") && o.Has("Ready")
+		})
+	})
+	say("42", "run", "--", "sh", "-c", "case $(hostname) in pool-*) echo 42; esac")
 
 	// Another pod of the server, with the same seed, serves the same sandbox.
 	pods := "/api/v1/namespaces/e2bctl/pods"

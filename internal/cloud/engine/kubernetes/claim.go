@@ -1,0 +1,226 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+)
+
+// claim is a SandboxClaim object of agent-sandbox, with only the fields that the engine uses.
+type claim struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              claimSpec   `json:"spec"`
+	Status            claimStatus `json:"status,omitempty,omitzero"`
+}
+
+type claimSpec struct {
+	WarmPoolRef referenceName  `json:"warmPoolRef"`
+	Lifecycle   claimLifecycle `json:"lifecycle"`
+}
+
+type claimLifecycle struct {
+	ShutdownTime   metav1.Time `json:"shutdownTime"`
+	ShutdownPolicy string      `json:"shutdownPolicy"`
+}
+
+type claimStatus struct {
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	Sandbox    referenceName      `json:"sandbox,omitempty,omitzero"`
+}
+
+const (
+	// claimFinalizer keeps a claim that is being removed, until its sandbox is detached from it.
+	claimFinalizer = "e2bctl/detach"
+	// claimTime is the time after which a claim ends by itself, with a sandbox that is not detached.
+	claimTime = time.Minute
+	// claimPatience bounds the wait for the sandbox of a claim.
+	claimPatience = 5 * time.Second
+)
+
+var (
+	errClaimed   = errors.New("another server has a claim for the same sandbox")
+	errNoneTaken = errors.New("the pool gave no sandbox")
+)
+
+// existsError means that the object of the same sandbox exists already.
+type existsError struct{ name string }
+
+func (e *existsError) Error() string { return "the object " + e.name + " exists" }
+
+// take takes a sandbox from a pool. The claim for it has the name that a Sandbox object of the same id
+// has, and exists until an object has the id in its label, so no two servers make the same sandbox.
+// Then the sandbox is detached from the claim, and its object is like all others. If the claim gets no
+// sandbox, take makes a Sandbox object, as without a pool.
+func (e *Engine) take(ctx context.Context, o engine.SandboxOptions, name, pool string) (at place, err error) {
+	made, err := e.make(ctx, claims, &claim{
+		TypeMeta:   metav1.TypeMeta{APIVersion: claims.GroupVersion().String(), Kind: "SandboxClaim"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: e.options.Namespace, Labels: map[string]string{labelSandbox: o.ID, labelInstance: e.keys.instance}},
+		Spec: claimSpec{
+			WarmPoolRef: referenceName{pool},
+			Lifecycle:   claimLifecycle{metav1.NewTime(time.Now().Add(claimTime)), "Delete"},
+		},
+	})
+	if apierrors.IsAlreadyExists(err) {
+		return place{}, errClaimed
+	}
+	if err != nil {
+		return place{}, fmt.Errorf("claim a sandbox of the pool %s: %w", pool, err)
+	}
+	detached := false
+	defer func() {
+		if !detached {
+			e.dropClaim(context.WithoutCancel(ctx), name, made.GetUID())
+		}
+	}()
+	if err := e.noOther(ctx, o.ID); err != nil {
+		return place{}, err
+	}
+	taken, err := e.awaitTaken(ctx, name, made.GetUID())
+	if errors.Is(err, errNoneTaken) {
+		e.options.Logger.WarnContext(ctx, "a sandbox is made without its pool", "pool", pool, "error", err)
+		return e.create(ctx, o, name)
+	}
+	if err != nil {
+		return place{}, err
+	}
+	at, err = e.detach(ctx, o.ID, name, made.GetUID(), taken)
+	detached = err == nil
+	return at, err
+}
+
+// noOther returns an [existsError] if an object has the id of a sandbox. It asks the API server, because
+// the watch may be behind a server that had the claim before.
+func (e *Engine) noOther(ctx context.Context, id string) error {
+	list, err := e.objects().List(ctx, metav1.ListOptions{LabelSelector: labelInstance + "=" + e.keys.instance + "," + labelSandbox + "=" + id})
+	if err != nil {
+		return fmt.Errorf("look for the object of sandbox %s: %w", id, err)
+	}
+	if len(list.Items) > 0 {
+		return &existsError{list.Items[0].GetName()}
+	}
+	return nil
+}
+
+// awaitTaken waits until a claim has a sandbox, and returns its name. If it gets none, the error is
+// errNoneTaken.
+func (e *Engine) awaitTaken(ctx context.Context, name string, uid types.UID) (string, error) {
+	defer e.watch.claims.forget(name)
+	timer := time.NewTimer(claimPatience)
+	defer timer.Stop()
+	for {
+		c, changed := e.watch.claims.get(name)
+		if c != nil && c.UID == uid {
+			if c.Status.Sandbox.Name != "" {
+				return c.Status.Sandbox.Name, nil
+			}
+			if err := c.failed(); err != nil {
+				return "", err
+			}
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return "", fmt.Errorf("%w within %v: agent-sandbox may run without its extensions", errNoneTaken, claimPatience)
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	}
+}
+
+// hopelessClaims lists the reasons of claims that will not get a sandbox soon.
+var hopelessClaims = []string{"WarmPoolNotFound", "TemplateNotFound", "ReconcilerError"}
+
+// failed returns errNoneTaken with the reason of the controller, if it cannot give the claim a sandbox.
+func (c *claim) failed() error {
+	for _, condition := range c.Status.Conditions {
+		if condition.Type == "Ready" && slices.Contains(hopelessClaims, condition.Reason) {
+			return fmt.Errorf("%w: %s", errNoneTaken, clip.Text(condition.Message, maxReason))
+		}
+	}
+	return nil
+}
+
+// detach makes the sandbox of a claim one like all others, and removes the claim. The controller takes
+// another sandbox for a claim whose sandbox is not its own, unless the claim is being removed; so a
+// finalizer keeps the claim that is being removed while its sandbox is detached.
+func (e *Engine) detach(ctx context.Context, id, name string, uid types.UID, taken string) (at place, err error) {
+	if err := e.patchFinalizers(ctx, name, uid, []string{claimFinalizer}); err != nil {
+		return place{}, err
+	}
+	if err := e.deleteClaim(ctx, name, uid); err != nil {
+		return place{}, err
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{
+			"ownerReferences": nil,
+			"labels":          map[string]string{labelSandbox: id, labelInstance: e.keys.instance},
+		},
+		"spec": map[string]any{"shutdownTime": metav1.NewTime(time.Now().Add(e.options.lease)), "shutdownPolicy": "Delete"},
+	})
+	if err != nil {
+		return place{}, err
+	}
+	object, err := e.objects().Patch(ctx, taken, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return place{}, fmt.Errorf("detach the object %s from its claim: %w", taken, err)
+	}
+	if err := e.patchFinalizers(ctx, name, uid, nil); err != nil { // the server that sweeps does it later
+		e.options.Logger.WarnContext(ctx, "a claim that is over could not be removed", "object", name, "error", err)
+	}
+	return place{taken, object.GetUID()}, nil
+}
+
+// patchFinalizers sets the finalizers of a claim. A claim that is gone needs none.
+func (e *Engine) patchFinalizers(ctx context.Context, name string, uid types.UID, finalizers []string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid, "finalizers": finalizers}})
+	if err != nil {
+		return err
+	}
+	_, err = e.kind(claims).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err == nil || finalizers == nil && (apierrors.IsNotFound(err) || apierrors.IsConflict(err)) {
+		return nil
+	}
+	return fmt.Errorf("change the claim %s: %w", name, err)
+}
+
+func (e *Engine) deleteClaim(ctx context.Context, name string, uid types.UID) error {
+	err := e.kind(claims).Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return fmt.Errorf("remove the claim %s: %w", name, err)
+}
+
+// dropClaim removes a claim, and with it the sandbox that it has. If that is impossible at the moment,
+// the claim ends by itself.
+func (e *Engine) dropClaim(ctx context.Context, name string, uid types.UID) {
+	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
+	defer cancel()
+	if err := errors.Join(e.deleteClaim(ctx, name, uid), e.patchFinalizers(ctx, name, uid, nil)); err != nil {
+		e.options.Logger.WarnContext(ctx, "a claim could not be removed, and ends by itself", "object", name, "error", err)
+	}
+}
+
+// sweepClaims removes claims whose server died while it detached their sandbox. Nothing else removes
+// their finalizer.
+func (e *Engine) sweepClaims(ctx context.Context, now time.Time) {
+	for _, c := range e.watch.claims.list() {
+		if c.DeletionTimestamp == nil || now.Sub(c.DeletionTimestamp.Time) < claimTime {
+			continue
+		}
+		if err := e.patchFinalizers(ctx, c.Name, c.UID, nil); err != nil && ctx.Err() == nil {
+			e.options.Logger.WarnContext(ctx, "a claim whose server died could not be removed", "object", c.Name, "error", err)
+		}
+	}
+}
