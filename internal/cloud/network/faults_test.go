@@ -87,6 +87,9 @@ func TestUnknownAddressesOfThisMachine(t *testing.T) {
 	if asked, err := e.needsAnswer("203.0.113.9"); asked || !errors.Is(err, failed) {
 		t.Errorf("needsAnswer: got %v and error %v, want %v", asked, err, failed)
 	}
+	if asked, err := e.needsAnswer("public.test"); asked || err == nil {
+		t.Errorf("needsAnswer of a name: got %v and error %v, want an error", asked, err)
+	}
 	for _, host := range []string{"203.0.113.9", "public.test"} {
 		if _, err := (&Egress{Dialer: e.Dialer, Denials: &Denials{}}).Dial(t.Context(), host, 443); !errors.Is(err, failed) {
 			t.Errorf("%s: got error %v, want %v", host, err, failed)
