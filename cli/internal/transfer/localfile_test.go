@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -51,3 +52,17 @@ func TestWriteLocal(t *testing.T) {
 }
 
 func isExecutable(mode fs.FileMode) bool { return mode&0o111 == 0o111 }
+
+// TestWriteLocalNowhere checks that a name below a plain file is an error, and leaves the file as
+// it was.
+func TestWriteLocalNowhere(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	must.Do(t, os.WriteFile(file, []byte("kept"), 0o600))
+	for _, name := range []string{"below", "below/it"} {
+		must.Is(t, writeLocal(filepath.Join(file, name), strings.NewReader("new"), 0o600), syscall.ENOTDIR)
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "kept" {
+		t.Errorf("got %q and error %v, want the file as it was", text, err)
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
@@ -224,6 +225,23 @@ func TestMachineFails(t *testing.T) {
 	}
 	if w.running != 0 || s.kept(t) != 0 {
 		t.Errorf("%d sandboxes and %d layers are left", w.running, s.kept(t))
+	}
+}
+
+// TestStageFails checks that a copy fails if no sandbox of its stage can be started.
+func TestStageFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	s, _ := w.withImages(t, map[string]image.Image{"go": {Digest: "sha256:1"}, "small": {Digest: "sha256:2"}})
+	w.fails.beside = errors.New("the disk is full")
+	id := s.request(t, "job")
+	must.Do(t, s.Start(id.template, id.build, Spec{
+		FromImage: "small",
+		Stages:    []Stage{{Name: "build", FromImage: "go", Steps: []Step{{Type: "RUN", Args: []string{"print made"}}}}},
+		Steps:     []Step{{Type: "COPY", Args: []string{"/app", "/bin/", "", ""}, FromStage: "build"}},
+	}))
+	if status, _ := s.end(t, id); status.Failure == nil || status.Failure.Step != "1" || !strings.Contains(status.Failure.Message, "the disk is full") {
+		t.Errorf("got %+v, want the first step to fail", status.Failure)
 	}
 }
 

@@ -36,15 +36,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type world struct {
 	processconnect.UnimplementedProcessHandler
 	mu      sync.Mutex
-	ran     []string      // lines that sandboxes ran, in the order in which the lines began
-	running int           // number of sandboxes that run now
-	most    int           // maximum number of sandboxes that ran at once
-	block   chan struct{} // closed to end the line "block"
-	blocked chan string   // receives the ids of sandboxes that begin to wait
-	fails   struct{ launch, save error }
-	size    int      // number of bytes of each checkpoint
-	begun   []string // images with which sandboxes began; "": a built-in template
-	saved   int      // number of checkpoints
+	ran     []string                             // lines that sandboxes ran, in the order in which the lines began
+	running int                                  // number of sandboxes that run now
+	most    int                                  // maximum number of sandboxes that ran at once
+	block   chan struct{}                        // closed to end the line "block"
+	blocked chan string                          // receives the ids of sandboxes that begin to wait
+	fails   struct{ launch, beside, save error } // beside: a launch while another sandbox runs
+	size    int                                  // number of bytes of each checkpoint
+	begun   []string                             // images with which sandboxes began; "": a built-in template
+	saved   int                                  // number of checkpoints
 }
 
 func newWorld() *world {
@@ -65,6 +65,9 @@ func (w *world) launch(_ context.Context, spec lifecycle.Spec) (Sandbox, error) 
 	defer w.mu.Unlock()
 	if w.fails.launch != nil {
 		return nil, w.fails.launch
+	}
+	if w.fails.beside != nil && w.running > 0 {
+		return nil, w.fails.beside
 	}
 	if w.running++; spec.Template.Image != nil {
 		w.begun = append(w.begun, spec.Template.Image.Reference)

@@ -73,7 +73,7 @@ func TestLines(t *testing.T) {
 	t.Parallel()
 	l := &Log{}
 	w := &lines{log: l, level: slog.LevelInfo, step: "1"}
-	for _, part := range []string{"a", "b\nc\n\nd\r\n", "10%\r50%\r100%\n", strings.Repeat("x", maxLine), strings.Repeat("y", maxLine) + "\nbad \xff byte\nend"} {
+	for _, part := range []string{"a", "b\nc\n\nd\r\n", "10%\r50%\r100%\n", "\rafter a return\n", strings.Repeat("x", maxLine), strings.Repeat("y", maxLine) + "\nbad \xff byte\nend"} {
 		if n, err := io.WriteString(w, part); n != len(part) || err != nil {
 			t.Fatalf("got %d and error %v, want %d", n, err, len(part))
 		}
@@ -83,7 +83,7 @@ func TestLines(t *testing.T) {
 	for _, e := range l.Lines(Select{Limit: 100}) {
 		got = append(got, e.Message)
 	}
-	want := []string{"ab", "c", "", "d", "100%", strings.Repeat("x", maxLine) + "…", "bad � byte", "end"}
+	want := []string{"ab", "c", "", "d", "100%", "after a return", strings.Repeat("x", maxLine) + "…", "bad � byte", "end"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -147,3 +147,28 @@ func TestWakeFails(t *testing.T) {
 		})
 	}
 }
+
+// TestWokenSandboxIsFull checks that a request that has woken a sandbox counts among the requests of
+// the woken sandbox, and is refused if that has too many.
+func TestWokenSandboxIsFull(t *testing.T) {
+	t.Parallel()
+	for others, want := range map[int64]int{maxRequests - 1: 200, maxRequests: 429} {
+		c := start(t)
+		server := serveCounted(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		c.options.Wake = func(context.Context, string) error {
+			c.Add(Sandbox{ID: id, TrafficToken: traffic, Dial: server.dial})
+			c.Resume(id)
+			c.lookup(id).admissions[toPrograms].inFlight.Store(others)
+			return nil
+		}
+		c.options.Asleep = func(string) []Sandbox { return []Sandbox{{ID: id, TrafficToken: traffic}} }
+		header := by(id, "3000")
+		header[protocol.HeaderTraffic] = traffic
+		if resp, body := c.do(t, ask{method: "GET", header: header}); resp.StatusCode != want {
+			t.Errorf("beside %d requests: got %d %s, want %d", others, resp.StatusCode, body, want)
+		}
+		if u := c.lookup(id); u != nil {
+			u.admissions[toPrograms].inFlight.Add(-others)
+		}
+	}
+}

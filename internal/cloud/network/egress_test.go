@@ -347,6 +347,8 @@ func TestUpstreamProxy(t *testing.T) {
 			return nil, nil // NO_PROXY
 		case strings.HasPrefix(address, "socks.test:"):
 			return url.Parse("socks5://me:secret@proxy.test:1080")
+		case strings.HasPrefix(address, "unreadable.test:"):
+			return url.Parse("http://me:secret@[")
 		}
 		return u, nil
 	}}
@@ -355,7 +357,7 @@ func TestUpstreamProxy(t *testing.T) {
 	for host, want := range map[string]string{
 		"only-the-proxy-knows.test": "", "other.test": "",
 		"rebound.test": "loopback", "127.0.0.1": "loopback", "own.test": "this machine",
-		"refused.test": "407", "socks.test": `"socks5" are not supported`,
+		"refused.test": "407", "socks.test": `"socks5" are not supported`, "unreadable.test": "the proxy of this machine's environment",
 	} {
 		conn, err := e.Dial(t.Context(), host, 443)
 		if want != "" {

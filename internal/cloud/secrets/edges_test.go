@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -211,9 +212,34 @@ func TestKeyFiles(t *testing.T) {
 	}
 	dir := t.TempDir()
 	must.Do(t, os.Mkdir(filepath.Join(dir, "key"), 0o700))
-	if key, err := KeyIn(func() (string, error) { return dir, nil })(); err == nil {
-		t.Errorf("got %d bytes of a directory, want an error", len(key))
+	if key, err := KeyIn(func() (string, error) { return dir, nil })(); !errors.Is(err, syscall.EISDIR) {
+		t.Errorf("got %d bytes of a directory and error %v, want %v", len(key), err, syscall.EISDIR)
 	}
+}
+
+// TestKeyFails checks that nothing is stored, and nothing changes, while the key cannot be read.
+func TestKeyFails(t *testing.T) {
+	t.Parallel()
+	s := store.Temporary(t.TempDir())
+	key := NewKey()
+	first := New(Options{Store: s, Key: key})
+	_, err := first.Create("a", "old", nil)
+	must.Do(t, err)
+	was := first.Page(nil, 10)
+	failed := errors.New("no key")
+	r := New(Options{Store: s, Key: func() ([]byte, error) { return nil, failed }})
+	must.Is(t, second(r.Create("new", "v", nil)), failed)
+	must.Is(t, second(r.Update("a", "new", map[string]string{"k": "v"})), failed)
+	must.Is(t, second(r.Value("a")), failed)
+	for _, r := range []*Registry{r, New(Options{Store: s, Key: key})} {
+		if diff := cmp.Diff(was, r.Page(nil, 10)); diff != "" {
+			t.Errorf("secrets (-want +got):\n%s", diff)
+		}
+	}
+	if got, err := New(Options{Store: s, Key: key}).Value("a"); got != "old" || err != nil {
+		t.Errorf("got %q and error %v, want %q", got, err, "old")
+	}
+	must.Do(t, s.Close())
 }
 
 // TestDiskFails checks that nothing has changed after a fault of the disk, in this process and
