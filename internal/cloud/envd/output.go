@@ -76,17 +76,17 @@ func (c *chunk) release() {
 	}
 }
 
-// event returns an event that shares the memory of the chunk. The event must be sent before
-// release is called.
-func (c *chunk) event() *process.ProcessEvent {
+// outputEvent returns an event that shares the memory of p. The event must be sent before the memory
+// is released.
+func outputEvent(of stream, p []byte) *process.ProcessEvent {
 	data := new(process.ProcessEvent_DataEvent)
-	switch c.of {
+	switch of {
 	case stdout:
-		data.Output = &process.ProcessEvent_DataEvent_Stdout{Stdout: c.data}
+		data.Output = &process.ProcessEvent_DataEvent_Stdout{Stdout: p}
 	case stderr:
-		data.Output = &process.ProcessEvent_DataEvent_Stderr{Stderr: c.data}
+		data.Output = &process.ProcessEvent_DataEvent_Stderr{Stderr: p}
 	case terminal:
-		data.Output = &process.ProcessEvent_DataEvent_Pty{Pty: c.data}
+		data.Output = &process.ProcessEvent_DataEvent_Pty{Pty: p}
 	}
 	return &process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: data}}
 }
@@ -100,13 +100,15 @@ func (c *chunk) event() *process.ProcessEvent {
 //     with an error.
 //
 // Once the process has been signalled, every subscriber has the limit stallLimit. Without
-// subscribers, output is read and dropped.
+// subscribers, output is read, and its newest part is kept.
 type output struct {
 	publishing sync.Mutex // protects the order of chunks, and ensures that no chunk follows the end
 
 	mu          sync.Mutex
 	subscribers []*subscriber // oldest first; replaced, never changed in place
 	ended       bool
+	kept        kept
+	away        *absence // of a subscriber that may return; nil: there is none
 
 	impatient chan struct{} // closed once the process was signalled
 	abandoned chan struct{} // closed once no subscriber will read again
@@ -118,16 +120,30 @@ type subscriber struct {
 	cut    bool // set before chunks is closed, if more output followed
 
 	held *chunk // kept by gather for its next call; belongs to the reader
+
+	replay     []piece // output of before the subscription, which is sent first; belongs to the reader
+	replayCost int64
+	returns    bool // the client goes on after its connection was cut
+}
+
+// absence is the time after the connection of a client was cut that goes on with another one.
+type absence struct {
+	over  chan struct{} // closed when a client goes on
+	next  int64         // the number of bytes of output at its beginning
+	until time.Time     // the process waits until then
 }
 
 // newOutput returns an output with its first subscriber.
-func newOutput() (*output, *subscriber) {
+func newOutput(b *budget) (*output, *subscriber) {
 	first := newSubscriber()
-	return &output{
+	o := &output{
 		subscribers: []*subscriber{first},
+		kept:        kept{budget: b},
 		impatient:   make(chan struct{}),
 		abandoned:   make(chan struct{}),
-	}, first
+	}
+	b.join(o)
+	return o, first
 }
 
 func newSubscriber() *subscriber {
@@ -149,10 +165,124 @@ func (o *output) subscribe() (*subscriber, error) {
 	return s, nil
 }
 
-// unsubscribe removes a subscriber. The reader of each subscriber must call it once.
+// fromNow is the offset of the output that is written from now on.
+const fromNow = -1
+
+// subscribeFrom adds a subscriber that first receives the kept output from an offset, or [fromNow].
+// It returns the offset at which its output begins. This is a later one if the output there is no
+// longer kept. If the output has ended, the subscriber receives the rest.
+func (o *output) subscribeFrom(offset int64) (*subscriber, int64, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case len(o.subscribers) >= maxSubscribers:
+		return nil, 0, errTooManySubscribers
+	case offset > o.kept.next:
+		return nil, 0, &futureError{offset, o.kept.next}
+	case offset == fromNow:
+		offset = o.kept.next
+	}
+	offset = max(offset, o.kept.first)
+	s := newSubscriber()
+	s.returns = true
+	s.replay, s.replayCost = o.kept.from(offset)
+	if err := o.kept.budget.replay(s.replayCost); err != nil {
+		s.replayCost = 0
+		s.dropReplay(o.kept.budget)
+		return nil, 0, err
+	}
+	if o.ended {
+		close(s.chunks)
+	} else {
+		o.subscribers = append(slices.Clip(o.subscribers), s)
+	}
+	if o.away != nil {
+		close(o.away.over)
+		o.away = nil
+	}
+	return s, offset, nil
+}
+
+// replayed removes the first bytes of the replay, at most as many as one event has. The caller
+// must send them before it calls replayed again. It returns nil if nothing is left.
+func (s *subscriber) replayed() (of stream, data []byte) {
+	for len(s.replay) > 0 {
+		p := &s.replay[0]
+		if n := min(len(p.data), p.of.limit()); n > 0 {
+			data, p.data = p.data[:n], p.data[n:]
+			return p.of, data
+		}
+		p.release()
+		s.replay = s.replay[1:]
+	}
+	return 0, nil
+}
+
+func (s *subscriber) dropReplay(b *budget) {
+	for i := range s.replay {
+		s.replay[i].release()
+	}
+	s.replay = nil
+	_ = b.replay(-s.replayCost) // a negative cost is always accepted
+	s.replayCost = 0
+}
+
+// unsubscribe removes a subscriber. The reader of each subscriber must call it once. If the
+// subscriber goes on after its connection was cut, the process waits for it.
 func (o *output) unsubscribe(s *subscriber) {
+	s.dropReplay(o.kept.budget)
 	close(s.gone)
-	o.remove(s)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if there := slices.Contains(o.subscribers, s); there && s.returns && o.away == nil {
+		o.away = &absence{over: make(chan struct{}), next: o.kept.next, until: time.Now().Add(returnLimit)}
+	}
+	o.drop(s)
+}
+
+// awaitReturn waits for a client that goes on after its connection was cut, if the kept output
+// would soon begin after the output that the client has received.
+func (o *output) awaitReturn() {
+	o.mu.Lock()
+	away, next := o.away, o.kept.next
+	o.mu.Unlock()
+	if away == nil || next-away.next < maxKeptOutput/4 {
+		return
+	}
+	limit := time.NewTimer(time.Until(away.until))
+	defer limit.Stop()
+	select {
+	case <-away.over:
+	case <-o.impatient:
+	case <-o.abandoned:
+	case <-limit.C:
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.away == away {
+			o.away = nil
+		}
+	}
+}
+
+// keep keeps the data of a chunk, and returns the subscribers that receive it.
+func (o *output) keep(c *chunk) []*subscriber {
+	defer o.kept.budget.reclaim()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.kept.add(c)
+	return o.subscribers
+}
+
+// dropKept drops the oldest kept piece, or all. It reports whether there was one.
+func (o *output) dropKept(all bool) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	dropped := false
+	for len(o.kept.pieces) > 0 && (all || !dropped) {
+		o.kept.drop()
+		dropped = true
+	}
+	return dropped
 }
 
 // gather joins c and the chunks that are already queued, up to the limit of one event. The caller
@@ -188,19 +318,19 @@ func (s *subscriber) gather(c *chunk) *chunk {
 func (o *output) remove(s *subscriber) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.subscribers = slices.DeleteFunc(slices.Clone(o.subscribers), func(other *subscriber) bool { return other == s })
+	o.drop(s)
 }
 
-func (o *output) current() []*subscriber {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.subscribers
+// drop removes a subscriber; the caller holds mu.
+func (o *output) drop(s *subscriber) {
+	o.subscribers = slices.DeleteFunc(slices.Clone(o.subscribers), func(other *subscriber) bool { return other == s })
 }
 
 func (o *output) publish(c *chunk) {
 	o.publishing.Lock()
 	defer o.publishing.Unlock()
-	subscribers := o.current()
+	o.awaitReturn()
+	subscribers := o.keep(c)
 	// The oldest subscriber comes last, because there may be no limit for it.
 	for i, s := range slices.Backward(subscribers) {
 		c.refs.Add(1)
@@ -255,6 +385,7 @@ func (o *output) isAbandoned() bool {
 
 // end closes the channel of every subscriber.
 func (o *output) end() {
+	o.kept.budget.end(o)
 	o.publishing.Lock()
 	defer o.publishing.Unlock()
 	o.mu.Lock()
