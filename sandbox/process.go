@@ -54,6 +54,7 @@ type attachment struct {
 	begun  time.Time // the time at which the stream was requested
 
 	id        string       // names the process in requests for kept output
+	streamID  string       // names the stream
 	resumable bool         // the daemon keeps output, and knows id
 	offset    atomic.Int64 // the bytes of the process's output before the next event
 
@@ -217,14 +218,17 @@ func (a *attachment) open(ctx context.Context, from outputFrom, open func(contex
 // follow reads the events until the process ends, and passes its output to output. If follow did
 // not receive the end of the process, the error is the reason. The caller must then call leave,
 // which ends the stream and, on request, the process.
-func (a *attachment) follow(output func(*process.ProcessEvent_DataEvent) error) (*process.ProcessEvent_EndEvent, error) {
+func (a *attachment) follow(ctx context.Context, output func(*process.ProcessEvent_DataEvent) error) (*process.ProcessEvent_EndEvent, error) {
+	received := a.receipts(ctx)
+	defer received.end()
 	for a.events.Receive() {
 		event := a.events.event()
 		if data := event.GetData(); data != nil {
-			a.offset.Add(int64(len(data.GetStdout()) + len(data.GetStderr()) + len(data.GetPty())))
+			offset := a.offset.Add(int64(len(data.GetStdout()) + len(data.GetStderr()) + len(data.GetPty())))
 			if err := output(data); err != nil {
 				return nil, err
 			}
+			received.report(offset)
 		} else if end := event.GetEnd(); end != nil {
 			a.conclude()
 			return end, nil

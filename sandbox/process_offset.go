@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -86,7 +89,7 @@ func (a *attachment) begin(from outputFrom, header http.Header) error {
 	case !from.now && offset > from.offset:
 		return &OutputLostError{From: from.offset, Missing: offset - from.offset}
 	}
-	a.resumable, a.id = true, id
+	a.resumable, a.id, a.streamID = true, id, header.Get(protocol.HeaderOutputStream)
 	a.offset.Store(offset)
 	return nil
 }
@@ -94,18 +97,16 @@ func (a *attachment) begin(from outputFrom, header http.Header) error {
 // wasCut reports whether err means that the answer to a request was cut off, so that the service may
 // have received the request.
 func wasCut(err error) bool {
-	if err == nil || connect.IsWireError(err) || errors.Is(err, ErrGone) {
+	if connect.IsWireError(err) || errors.Is(err, ErrGone) {
 		return false
 	}
 	if broken, ok := errors.AsType[*net.OpError](err); ok && broken.Op == "dial" {
 		return false
 	}
-	for _, cut := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
-		if errors.Is(err, cut) {
-			return true
-		}
+	if answer, ok := errors.AsType[*api.Error](err); ok {
+		return answer.StatusCode == 0
 	}
-	return false
+	return errors.Is(err, ErrCommandLost) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // findStarted connects to a process whose start was not answered. The process need not exist.
@@ -145,4 +146,47 @@ func isFinal(err error) bool {
 	}
 	answer, ok := errors.AsType[*connect.Error](err)
 	return ok && connect.IsWireError(answer) && answer.Code() != connect.CodeResourceExhausted
+}
+
+// receipts reports to the daemon how much output of a stream has been received. The daemon keeps
+// the rest, for another stream.
+type receipts struct {
+	sent int64 // the offset of the newest report
+	busy atomic.Bool
+	send func(offset int64)
+	end  func() // ends a report in progress
+}
+
+func (a *attachment) receipts(ctx context.Context) *receipts {
+	if !a.resumable {
+		return &receipts{sent: math.MaxInt64, end: func() {}}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var sending sync.WaitGroup
+	r := &receipts{sent: a.offset.Load(), end: func() { cancel(); sending.Wait() }}
+	r.send = func(offset int64) {
+		sending.Go(func() {
+			defer r.busy.Store(false)
+			_ = again(ctx, func() error { return a.report(ctx, offset) }) // without it, the process waits
+		})
+	}
+	return r
+}
+
+// report reports that the output before an offset has been received. It reports at most once for
+// every [protocol.OutputStep] bytes, and sends one report at a time.
+func (r *receipts) report(offset int64) {
+	if offset-r.sent >= protocol.OutputStep && r.busy.CompareAndSwap(false, true) {
+		r.sent = offset
+		r.send(offset)
+	}
+}
+
+func (a *attachment) report(ctx context.Context, offset int64) error {
+	request := connect.NewRequest(&process.UpdateRequest{Process: byPID(a.pid)})
+	outputFrom{offset: offset, of: a.id}.set(request.Header())
+	request.Header().Set(protocol.HeaderOutputStream, a.streamID)
+	asUser(request.Header(), a.user)
+	_, err := a.sb.processes.Update(ctx, request)
+	return err
 }

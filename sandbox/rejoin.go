@@ -19,6 +19,8 @@ const (
 	// rejoinPause is the pause after the first failed attempt. It doubles up to maxRejoinPause.
 	rejoinPause    = 50 * time.Millisecond
 	maxRejoinPause = 2 * time.Second
+	// maxFruitless limits the successive streams that end at once and without output.
+	maxFruitless = 40
 )
 
 // followOn is like follow, but continues after the stream was cut off. If the daemon keeps output,
@@ -27,8 +29,9 @@ const (
 // has cut off the stream, followOn waits until the sandbox runs again. If a caller waits for the
 // process, followOn connects at once. This may resume the sandbox.
 func (a *attachment) followOn(life context.Context, waiting *audience, output func(*process.ProcessEvent_DataEvent) error) (*process.ProcessEvent_EndEvent, error) {
-	for {
-		end, err := a.follow(output)
+	for fruitless := 0; ; {
+		opened, before := time.Now(), a.offset.Load()
+		end, err := a.follow(life, output)
 		if end != nil || !errors.Is(err, ErrCommandLost) || life.Err() != nil {
 			return end, err
 		}
@@ -43,6 +46,13 @@ func (a *attachment) followOn(life context.Context, waiting *audience, output fu
 			return nil, err
 		}
 		_ = a.events.Close()
+		if fruitless++; a.offset.Load() > before || time.Since(opened) > maxRejoinPause {
+			fruitless = 0
+		}
+		if fruitless >= maxFruitless || !pauseFor(life, fruitless) {
+			a.setAway(false, false)
+			return nil, err
+		}
 		if is {
 			waiting.await(life, runs)
 		}
@@ -84,6 +94,21 @@ func (a *attachment) rejoin(life context.Context) error {
 	})
 }
 
+// pauseFor pauses after a number of successive streams without output. It returns false if ctx ends.
+func pauseFor(ctx context.Context, fruitless int) bool {
+	if fruitless < 2 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(min(rejoinPause<<min(fruitless, 10), maxRejoinPause))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // errForgets means that the daemon that kept output has been replaced by another daemon.
 var errForgets = errors.New("the daemon no longer keeps output")
 
@@ -116,7 +141,7 @@ func (a *attachment) take(next *attachment) {
 	left := a.left
 	a.mu.Unlock()
 	a.events, a.begun = next.events, next.begun
-	a.resumable, a.id = next.resumable, next.id
+	a.resumable, a.id, a.streamID = next.resumable, next.id, next.streamID
 	a.offset.Store(next.offset.Load())
 	next.cancel() // it is now the former stream
 	if left {

@@ -49,6 +49,14 @@ const (
 	// can find a process whose answer was cut off. In a Connect request with HeaderOutputFrom it
 	// selects the process. The header of the answer has the id.
 	HeaderOutputOf = "E2bctl-Output-Of"
+	// HeaderOutputStream names a stream of output, in the header of its answer. While the client
+	// receives output, it sends the header in Update requests together with HeaderOutputFrom, the
+	// offset of the first byte that it has not received, and HeaderOutputOf. It does so at least
+	// once for every OutputStep bytes. The process waits for these requests, so that the bytes which the client
+	// has not received are still kept after a cut.
+	HeaderOutputStream = "E2bctl-Output-Stream"
+	// OutputStep is half of the bytes that may be on the way to such a client.
+	OutputStep = 1 << 20
 	// OutputFromNow requests the output that a process writes from now on.
 	OutputFromNow = "now"
 )

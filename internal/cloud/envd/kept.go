@@ -9,12 +9,17 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 const (
 	// maxKeptOutput is the number of bytes of a process's newest output that are kept for a client that
 	// connects again.
 	maxKeptOutput = 1 << 20
+	// maxOnTheWay is the number of bytes that are kept, instead of maxKeptOutput, while a client
+	// receives the output that goes on after its connection was cut. So many bytes may be on the way to it.
+	maxOnTheWay = 2 * protocol.OutputStep
 	// maxAllKept bounds the memory of the kept output of all processes of a sandbox, including the
 	// memory that waits to be sent again.
 	maxAllKept = 16 << 20
@@ -85,8 +90,8 @@ type kept struct {
 	joined bool   // the newest piece ends where room begins
 }
 
-// add keeps the data of a chunk, and drops the oldest output beyond the bounds.
-func (k *kept) add(c *chunk) {
+// add keeps the data of a chunk, and drops the oldest output beyond limit bytes and maxPieces.
+func (k *kept) add(c *chunk, limit int64) {
 	k.next += int64(len(c.data))
 	if len(c.data) >= sharedFrom {
 		c.refs.Add(1)
@@ -94,7 +99,7 @@ func (k *kept) add(c *chunk) {
 	} else {
 		k.copy(c.of, c.data)
 	}
-	for len(k.pieces) > 1 && (k.next-k.first-int64(len(k.pieces[0].data)) >= maxKeptOutput || len(k.pieces) > maxPieces) {
+	for len(k.pieces) > 1 && (k.next-k.first-int64(len(k.pieces[0].data)) >= limit || len(k.pieces) > maxPieces) {
 		k.drop()
 	}
 }

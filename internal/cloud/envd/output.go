@@ -109,6 +109,9 @@ type output struct {
 	ended       bool
 	kept        kept
 	away        *absence // of a subscriber that may return; nil: there is none
+	streams     uint64   // the number of the newest subscriber that returns
+
+	news chan struct{} // wakes the process that waits for subscribers that return
 
 	impatient chan struct{} // closed once the process was signalled
 	abandoned chan struct{} // closed once no subscriber will read again
@@ -123,14 +126,16 @@ type subscriber struct {
 
 	replay     []piece // output of before the subscription, which is sent first; belongs to the reader
 	replayCost int64
-	returns    bool // the client goes on after its connection was cut
+
+	// stream is the number of a subscriber that goes on after its connection was cut; 0: it does not.
+	stream   uint64
+	received int64 // the number of bytes of output that such a client is known to have
 }
 
 // absence is the time after the connection of a client was cut that goes on with another one.
 type absence struct {
-	over  chan struct{} // closed when a client goes on
-	next  int64         // the number of bytes of output at its beginning
-	until time.Time     // the process waits until then
+	received int64     // by the client
+	until    time.Time // the process waits until then
 }
 
 // newOutput returns an output with its first subscriber.
@@ -139,6 +144,7 @@ func newOutput(b *budget) (*output, *subscriber) {
 	o := &output{
 		subscribers: []*subscriber{first},
 		kept:        kept{budget: b},
+		news:        make(chan struct{}, 1),
 		impatient:   make(chan struct{}),
 		abandoned:   make(chan struct{}),
 	}
@@ -184,7 +190,8 @@ func (o *output) subscribeFrom(offset int64) (*subscriber, int64, error) {
 	}
 	offset = max(offset, o.kept.first)
 	s := newSubscriber()
-	s.returns = true
+	o.streams++
+	s.stream, s.received = o.streams, offset
 	s.replay, s.replayCost = o.kept.from(offset)
 	if err := o.kept.budget.replay(s.replayCost); err != nil {
 		s.replayCost = 0
@@ -196,11 +203,40 @@ func (o *output) subscribeFrom(offset int64) (*subscriber, int64, error) {
 	} else {
 		o.subscribers = append(slices.Clip(o.subscribers), s)
 	}
-	if o.away != nil {
-		close(o.away.over)
-		o.away = nil
-	}
+	o.away = nil
+	o.wake()
 	return s, offset, nil
+}
+
+// willReturn records that the first subscriber goes on after its connection was cut.
+func (o *output) willReturn(s *subscriber) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.streams++
+	s.stream = o.streams
+}
+
+// receive records that the client of a stream has received the output before an offset.
+func (o *output) receive(stream uint64, offset int64) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if offset > o.kept.next {
+		return &futureError{offset, o.kept.next}
+	}
+	for _, s := range o.subscribers {
+		if s.stream == stream {
+			s.received = max(s.received, offset)
+			o.wake()
+		}
+	}
+	return nil
+}
+
+func (o *output) wake() {
+	select {
+	case o.news <- struct{}{}:
+	default:
+	}
 }
 
 // replayed removes the first bytes of the replay, at most as many as one event has. The caller
@@ -234,34 +270,52 @@ func (o *output) unsubscribe(s *subscriber) {
 	close(s.gone)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if there := slices.Contains(o.subscribers, s); there && s.returns && o.away == nil {
-		o.away = &absence{over: make(chan struct{}), next: o.kept.next, until: time.Now().Add(returnLimit)}
+	if slices.Contains(o.subscribers, s) && s.stream != 0 && o.away == nil {
+		o.away = &absence{received: s.received, until: time.Now().Add(returnLimit)}
 	}
 	o.drop(s)
+	o.wake()
 }
 
-// awaitReturn waits for a client that goes on after its connection was cut, if the kept output
-// would soon begin after the output that the client has received.
-func (o *output) awaitReturn() {
-	o.mu.Lock()
-	away, next := o.away, o.kept.next
-	o.mu.Unlock()
-	if away == nil || next-away.next < maxKeptOutput/4 {
-		return
-	}
-	limit := time.NewTimer(time.Until(away.until))
-	defer limit.Stop()
-	select {
-	case <-away.over:
-	case <-o.impatient:
-	case <-o.abandoned:
-	case <-limit.C:
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		if o.away == away {
-			o.away = nil
+// await waits until n further bytes displace no output that a client may request after a cut: the
+// oldest subscriber, if it returns, and one that is away.
+func (o *output) await(n int) {
+	for {
+		until, wait := o.displaces(int64(n))
+		if !wait {
+			return
+		}
+		limit := make(<-chan time.Time) // none
+		if !until.IsZero() {
+			timer := time.NewTimer(time.Until(until))
+			defer timer.Stop()
+			limit = timer.C
+		}
+		select {
+		case <-o.news:
+		case <-limit:
+		case <-o.impatient:
+			return
+		case <-o.abandoned:
+			return
 		}
 	}
+}
+
+// displaces reports whether n further bytes displace output that a client may request after a cut.
+// The process waits for an absent client only until the returned time.
+func (o *output) displaces(n int64) (until time.Time, wait bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	full := func(received int64) bool { return o.kept.next+n-received > maxOnTheWay }
+	if o.away != nil && !time.Now().Before(o.away.until) {
+		o.away = nil
+	}
+	if o.away != nil && full(o.away.received) {
+		return o.away.until, true
+	}
+	first := o.subscribers
+	return time.Time{}, len(first) > 0 && first[0].stream != 0 && full(first[0].received)
 }
 
 // keep keeps the data of a chunk, and returns the subscribers that receive it.
@@ -269,7 +323,11 @@ func (o *output) keep(c *chunk) []*subscriber {
 	defer o.kept.budget.reclaim()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.kept.add(c)
+	limit := int64(maxKeptOutput)
+	if o.away != nil || len(o.subscribers) > 0 && o.subscribers[0].stream != 0 {
+		limit = maxOnTheWay
+	}
+	o.kept.add(c, limit)
 	return o.subscribers
 }
 
@@ -329,7 +387,7 @@ func (o *output) drop(s *subscriber) {
 func (o *output) publish(c *chunk) {
 	o.publishing.Lock()
 	defer o.publishing.Unlock()
-	o.awaitReturn()
+	o.await(len(c.data))
 	subscribers := o.keep(c)
 	// The oldest subscriber comes last, because there may be no limit for it.
 	for i, s := range slices.Backward(subscribers) {

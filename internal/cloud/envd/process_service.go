@@ -55,8 +55,8 @@ func (s *processService) Start(ctx context.Context, req *connect.Request[process
 		return startFailure(err)
 	}
 	if offset != nil {
-		first.returns = true
-		noteFrom(stream.ResponseHeader(), r, 0)
+		r.output.willReturn(first)
+		noteFrom(stream.ResponseHeader(), r, first, 0)
 	}
 	return follow(ctx, r, first, req.Header(), stream.ResponseTrailer(), func(event *process.ProcessEvent) error {
 		return stream.Send(&process.StartResponse{Event: event})
@@ -82,7 +82,7 @@ func (s *processService) Connect(ctx context.Context, req *connect.Request[proce
 		if err != nil {
 			return subscribeFailure(err)
 		}
-		noteFrom(stream.ResponseHeader(), r, begin)
+		noteFrom(stream.ResponseHeader(), r, subscriber, begin)
 		return follow(ctx, r, subscriber, req.Header(), stream.ResponseTrailer(), send)
 	}
 	if r, err := s.server.processes.find(req.Msg.GetProcess()); err == nil {
@@ -127,7 +127,8 @@ func outputFrom(header http.Header) (offset *int64, id string, err error) {
 	return &n, id, nil
 }
 
-func noteFrom(header http.Header, r *running, offset int64) {
+func noteFrom(header http.Header, r *running, s *subscriber, offset int64) {
+	header.Set(protocol.HeaderOutputStream, strconv.FormatUint(s.stream, 10))
 	header.Set(protocol.HeaderOutputFrom, strconv.FormatInt(offset, 10))
 	header.Set(protocol.HeaderOutputOf, r.id)
 }
@@ -292,8 +293,29 @@ func endEvent(end *process.ProcessEvent_EndEvent) *process.ProcessEvent {
 	return &process.ProcessEvent{Event: &process.ProcessEvent_End{End: end}}
 }
 
-// Update changes the size of a terminal.
+// received handles an Update request with the bytes that a client has received.
+func (s *processService) received(req *connect.Request[process.UpdateRequest], offset int64, id string) error {
+	stream, err := strconv.ParseUint(req.Header().Get(protocol.HeaderOutputStream), 10, 64)
+	if err != nil {
+		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%s is not the number of a stream", protocol.HeaderOutputStream))
+	}
+	r, err := s.server.processes.findKept(req.Msg.GetProcess(), id)
+	if err != nil {
+		return selectFailure(err)
+	}
+	if err := r.output.receive(stream, offset); err != nil {
+		return subscribeFailure(err)
+	}
+	return nil
+}
+
+// Update changes the size of a terminal. It also receives [protocol.HeaderOutputStream].
 func (s *processService) Update(_ context.Context, req *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error) {
+	if offset, id, err := outputFrom(req.Header()); err != nil {
+		return nil, err
+	} else if offset != nil {
+		return connect.NewResponse(&process.UpdateResponse{}), s.received(req, *offset, id)
+	}
 	r, err := s.server.processes.find(req.Msg.GetProcess())
 	if err != nil {
 		return nil, selectFailure(err)
