@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -39,6 +40,7 @@ type outputFrom struct {
 	now    bool   // the stream begins with the output that the process writes from now on
 	offset int64  // if now is false: the offset of the first byte
 	of     string // the id of the process; empty: the selector of the request selects the process
+	stream string // the stream that is cut off; empty: there is none
 }
 
 func (f outputFrom) set(h http.Header) {
@@ -49,6 +51,9 @@ func (f outputFrom) set(h http.Header) {
 	h.Set(protocol.HeaderOutputFrom, value)
 	if f.of != "" {
 		h.Set(protocol.HeaderOutputOf, f.of)
+	}
+	if f.stream != "" {
+		h.Set(protocol.HeaderOutputStream, f.stream)
 	}
 }
 
@@ -103,10 +108,13 @@ func wasCut(err error) bool {
 	if broken, ok := errors.AsType[*net.OpError](err); ok && broken.Op == "dial" {
 		return false
 	}
-	if answer, ok := errors.AsType[*api.Error](err); ok {
-		return answer.StatusCode == 0
+	for _, cut := range []error{ErrCommandLost, io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, cut) {
+			return true
+		}
 	}
-	return errors.Is(err, ErrCommandLost) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
+	// The head of the answer came in part. Package net/http has no type for this error.
+	return err != nil && strings.Contains(err.Error(), "transport connection broken")
 }
 
 // findStarted connects to a process whose start was not answered. The process need not exist.
@@ -184,8 +192,7 @@ func (r *receipts) report(offset int64) {
 
 func (a *attachment) report(ctx context.Context, offset int64) error {
 	request := connect.NewRequest(&process.UpdateRequest{Process: byPID(a.pid)})
-	outputFrom{offset: offset, of: a.id}.set(request.Header())
-	request.Header().Set(protocol.HeaderOutputStream, a.streamID)
+	outputFrom{offset: offset, of: a.id, stream: a.streamID}.set(request.Header())
 	asUser(request.Header(), a.user)
 	_, err := a.sb.processes.Update(ctx, request)
 	return err

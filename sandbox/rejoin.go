@@ -73,7 +73,7 @@ func (a *attachment) rejoin(life context.Context) error {
 	a.sb.asleep.wait(life)
 	ctx, cancel := context.WithTimeout(life, wakeTime)
 	defer cancel()
-	from := outputFrom{now: !a.resumable, offset: a.offset.Load(), of: a.id}
+	from := outputFrom{now: !a.resumable, offset: a.offset.Load(), of: a.id, stream: a.streamID}
 	return again(ctx, func() error {
 		next, err := a.sb.connectProcess(ctx, life, a.user, byPID(a.pid), from)
 		if err != nil {

@@ -53,7 +53,8 @@ const (
 	// receives output, it sends the header in Update requests together with HeaderOutputFrom, the
 	// offset of the first byte that it has not received, and HeaderOutputOf. It does so at least
 	// once for every OutputStep bytes. The process waits for these requests, so that the bytes which the client
-	// has not received are still kept after a cut.
+	// has not received are still kept after a cut. In a Connect request it names the stream that
+	// was cut, which ends.
 	HeaderOutputStream = "E2bctl-Output-Stream"
 	// OutputStep is half of the bytes that may be on the way to such a client.
 	OutputStep = 1 << 20

@@ -32,6 +32,7 @@ const (
 
 var (
 	errFellBehind         = errors.New("the stream does not read its output, and others wait for it: connect again")
+	errReplaced           = errors.New("the client has connected again")
 	errTooManySubscribers = errors.New("too many streams of one process: the bound is 64")
 )
 
@@ -120,7 +121,8 @@ type output struct {
 type subscriber struct {
 	chunks chan *chunk // closed after the last chunk
 	gone   chan struct{}
-	cut    bool // set before chunks is closed, if more output followed
+	leave  func() // closes gone
+	cut    bool   // set before chunks is closed, if more output followed
 
 	held *chunk // kept by gather for its next call; belongs to the reader
 
@@ -153,7 +155,8 @@ func newOutput(b *budget) (*output, *subscriber) {
 }
 
 func newSubscriber() *subscriber {
-	return &subscriber{chunks: make(chan *chunk, queuedChunks), gone: make(chan struct{})}
+	gone := make(chan struct{})
+	return &subscriber{chunks: make(chan *chunk, queuedChunks), gone: gone, leave: sync.OnceFunc(func() { close(gone) })}
 }
 
 // subscribe adds a subscriber. It returns nil if the output has ended.
@@ -176,10 +179,17 @@ const fromNow = -1
 
 // subscribeFrom adds a subscriber that first receives the kept output from an offset, or [fromNow].
 // It returns the offset at which its output begins. This is a later one if the output there is no
-// longer kept. If the output has ended, the subscriber receives the rest.
-func (o *output) subscribeFrom(offset int64) (*subscriber, int64, error) {
+// longer kept. If the output has ended, the subscriber receives the rest. replaced is the stream of
+// an earlier connection of the client, which may not be known to be cut yet; 0: there is none.
+func (o *output) subscribeFrom(offset int64, replaced uint64) (*subscriber, int64, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	for _, s := range o.subscribers {
+		if replaced != 0 && s.stream == replaced {
+			s.leave()
+			o.drop(s)
+		}
+	}
 	switch {
 	case len(o.subscribers) >= maxSubscribers:
 		return nil, 0, errTooManySubscribers
@@ -267,7 +277,7 @@ func (s *subscriber) dropReplay(b *budget) {
 // subscriber goes on after its connection was cut, the process waits for it.
 func (o *output) unsubscribe(s *subscriber) {
 	s.dropReplay(o.kept.budget)
-	close(s.gone)
+	s.leave()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if slices.Contains(o.subscribers, s) && s.stream != 0 && o.away == nil {

@@ -87,7 +87,7 @@ func TestChunksAreReleased(t *testing.T) {
 	for range queuedChunks { // it takes nothing
 		gone.chunks <- newChunk(stdout)
 	}
-	close(gone.gone)
+	gone.leave()
 	c := newChunk(stdout)
 	c.data = append(c.buf[:0], 'x')
 	o.publish(c)

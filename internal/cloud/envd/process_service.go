@@ -78,7 +78,7 @@ func (s *processService) Connect(ctx context.Context, req *connect.Request[proce
 		if err != nil {
 			return selectFailure(err)
 		}
-		subscriber, begin, err := r.output.subscribeFrom(*offset)
+		subscriber, begin, err := r.output.subscribeFrom(*offset, outputStream(req.Header()))
 		if err != nil {
 			return subscribeFailure(err)
 		}
@@ -125,6 +125,12 @@ func outputFrom(header http.Header) (offset *int64, id string, err error) {
 		}
 	}
 	return &n, id, nil
+}
+
+// outputStream returns the number of a stream that a request names; 0 if it names none.
+func outputStream(header http.Header) uint64 {
+	n, _ := strconv.ParseUint(header.Get(protocol.HeaderOutputStream), 10, 64)
+	return n
 }
 
 func noteFrom(header http.Header, r *running, s *subscriber, offset int64) {
@@ -223,6 +229,8 @@ func follow(ctx context.Context, r *running, from *subscriber, header, trailer h
 					return conclude(r, from, trailer, send)
 				}
 			case <-keepalive.C:
+			case <-from.gone:
+				return connect.NewError(connect.CodeAborted, errReplaced)
 			case <-ctx.Done():
 				return contextFailure(ctx)
 			}
@@ -295,15 +303,11 @@ func endEvent(end *process.ProcessEvent_EndEvent) *process.ProcessEvent {
 
 // received handles an Update request with the bytes that a client has received.
 func (s *processService) received(req *connect.Request[process.UpdateRequest], offset int64, id string) error {
-	stream, err := strconv.ParseUint(req.Header().Get(protocol.HeaderOutputStream), 10, 64)
-	if err != nil {
-		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%s is not the number of a stream", protocol.HeaderOutputStream))
-	}
 	r, err := s.server.processes.findKept(req.Msg.GetProcess(), id)
 	if err != nil {
 		return selectFailure(err)
 	}
-	if err := r.output.receive(stream, offset); err != nil {
+	if err := r.output.receive(outputStream(req.Header()), offset); err != nil {
 		return subscribeFailure(err)
 	}
 	return nil
