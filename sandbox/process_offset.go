@@ -117,9 +117,12 @@ func wasCut(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "transport connection broken")
 }
 
+// findTimeout limits the time of the search for a process whose start was not answered.
+const findTimeout = 10 * time.Second
+
 // findStarted connects to a process whose start was not answered. The process need not exist.
 func (sb *Sandbox) findStarted(ctx, life context.Context, user string, from outputFrom) (*attachment, error) {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
 	selector := &process.ProcessSelector{Selector: &process.ProcessSelector_Tag{Tag: from.of}}
 	var found *attachment
