@@ -229,7 +229,7 @@ func (b *budget) leave(o *output) {
 }
 
 // reclaim drops output beyond the bound: first that of ended processes, oldest first, and then the
-// oldest output of the process of which the most is kept.
+// oldest output of the process whose kept output needs the most memory.
 func (b *budget) reclaim() {
 	if b.used.Load() <= maxAllKept {
 		return
