@@ -231,7 +231,7 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 		}
 	}
 	if p.Image != "" {
-		if err := s.client.checkFeature(ctx, "image", "CreateParams.Image: only a local cloud begins with any image; elsewhere build a template with template.FromImage"); err != nil {
+		if err := s.client.checkFeature(ctx, "image", "CreateParams.Image: only a local cloud begins with any image; elsewhere build a template from it"); err != nil {
 			return nil, err
 		}
 	}

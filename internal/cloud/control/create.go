@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -136,7 +137,7 @@ func imageOf(q *createRequest) string {
 	if _, err := strconv.ParseUint(port, 10, 16); hasPort && err != nil {
 		return ""
 	}
-	if more && (hasPort || strings.Contains(host, ".")) {
+	if more && (hasPort || strings.Contains(host, ".")) && !slices.Contains(strings.Split(host, "."), "") {
 		return q.TemplateID
 	}
 	return ""

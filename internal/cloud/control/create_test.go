@@ -92,7 +92,7 @@ func TestImageOf(t *testing.T) {
 	t.Parallel()
 	for template, want := range map[string]bool{
 		"docker.io/library/python:3.12-slim": true, "registry.test/x": true, "registry.test:5000/team/x@sha256:0a": true, "127.0.0.1:5000/x": true, "localhost:5000/x": true, "x:80/y": true,
-		"localhost/x": false, "team/name:tag": false, "team/a.b": false, "python:3.12": false, "a.b": false, "a.b:1": false, "": false, "x:tag/y": false, "x:65536/y": false, "oci:/dir": false, "docker-archive:/x.tar": false, "x:/y": false,
+		"localhost/x": false, "team/name:tag": false, "team/a.b": false, "python:3.12": false, "a.b": false, "a.b:1": false, "": false, "x:tag/y": false, "x:65536/y": false, "oci:/dir": false, "docker-archive:/x.tar": false, "x:/y": false, "../base": false, "./base": false, ".hidden/base": false, "a..b/base": false, ":80/x": false,
 	} {
 		if got := imageOf(&createRequest{TemplateID: template}); (got != "") != want {
 			t.Errorf("%q is the image %q, want an image: %v", template, got, want)

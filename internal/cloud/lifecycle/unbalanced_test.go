@@ -41,7 +41,7 @@ func (r *Registry) Unbalanced() (wrong []string) {
 		moving = moving || rec.transition != nil || rec.State == Killing
 		if rec.transition == nil && (rec.State == Running || rec.State == Paused) {
 			wants("as whether "+id+" has a place", rec.placed, rec.State == Running)
-			wants("as whether "+id+" keeps its processes", rec.frozen != nil, rec.State == Paused && rec.instance != nil)
+			wants("as whether "+id+" keeps its processes", rec.frozen != nil, rec.State == Paused && rec.instance != nil && !rec.instance.Suspends())
 		}
 	}
 	wants("places", r.places, places)

@@ -348,7 +348,8 @@ func TestUpstreamProxy(t *testing.T) {
 		case strings.HasPrefix(address, "socks.test:"):
 			return url.Parse("socks5://me:secret@proxy.test:1080")
 		case strings.HasPrefix(address, "unreadable.test:"):
-			return url.Parse("http://me:secret@[")
+			unfinished := "["
+			return url.Parse("http://me:secret@" + unfinished)
 		}
 		return u, nil
 	}}

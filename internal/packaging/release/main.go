@@ -6,6 +6,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -24,7 +25,7 @@ func main() {
 	flag.StringVar(&r.manual, "manual", "", "the pages for man in `DIR` are part of the archives")
 	flag.StringVar(&r.completions, "completions", "", "the scripts for completion in `DIR` are part of the archives")
 	flag.Parse()
-	if err := r.make(flag.Args()); err != nil {
+	if err := r.make(context.Background(), flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
@@ -33,7 +34,7 @@ func main() {
 // release has the directories of a release.
 type release struct{ output, manual, completions string }
 
-func (r *release) make(programs []string) error {
+func (r *release) make(ctx context.Context, programs []string) error {
 	if r.output == "" || len(programs) == 0 {
 		return errors.New("want -output DIR and programs")
 	}
@@ -48,7 +49,7 @@ func (r *release) make(programs []string) error {
 	if err != nil {
 		return err
 	}
-	dirOf, root, err := sources()
+	dirOf, root, err := sources(ctx)
 	if err != nil {
 		return err
 	}
@@ -117,12 +118,12 @@ func pack(path, output string, common []packaging.File, readme []byte, root stri
 }
 
 // sources returns a function that finds the sources of modules, and the directory of Go.
-func sources() (dirOf func(packaging.Module) (string, error), goRoot string, err error) {
-	out, err := exec.Command("go", "env", "GOROOT").Output()
+func sources(ctx context.Context) (dirOf func(packaging.Module) (string, error), goRoot string, err error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
 		return nil, "", fmt.Errorf("go env GOROOT: %w", err)
 	}
-	listed, err := exec.Command("go", "mod", "download", "-json").Output()
+	listed, err := exec.CommandContext(ctx, "go", "mod", "download", "-json").Output()
 	if err != nil {
 		return nil, "", fmt.Errorf("go mod download -json: %w", err)
 	}

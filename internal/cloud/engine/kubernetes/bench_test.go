@@ -158,7 +158,7 @@ func BenchmarkScale(b *testing.B) {
 		}
 	}
 	before := at()
-	time.Sleep(idle)
+	time.Sleep(idle) //nolint:forbidigo // requests of an idle server are counted
 	since("per minute without sandboxes", before, idle.Minutes())
 	before = at()
 	all := launch(b, e, "many", many)
@@ -171,7 +171,7 @@ func BenchmarkScale(b *testing.B) {
 		b.Logf("%d %s, of %d bytes of JSON each", len(list.Items), kind.Resource, len(text)/max(len(list.Items), 1))
 	}
 	before = at()
-	time.Sleep(idle)
+	time.Sleep(idle) //nolint:forbidigo // requests of an idle server are counted
 	since("per minute with 30 sandboxes", before, idle.Minutes())
 	before = at()
 	closeAll(b, all)
