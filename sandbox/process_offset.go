@@ -85,7 +85,7 @@ func (a *attachment) begin(from outputFrom, header http.Header) error {
 	offset, err := strconv.ParseInt(value, 10, 64)
 	id := header.Get(protocol.HeaderOutputOf)
 	switch {
-	case err != nil, offset < 0, offset > math.MaxInt64/2: // sums with it must not overflow
+	case err != nil || offset < 0:
 		return fmt.Errorf("the daemon's answer begins at byte %q of the output, which is not a number of bytes", clip.Text(value, 32))
 	case id == "" || from.of != "" && id != from.of:
 		return fmt.Errorf("the daemon answered with the output of %q, not of %q", clip.Text(id, 64), from.of)
