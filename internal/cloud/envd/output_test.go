@@ -17,12 +17,6 @@ func (o *output) put(of stream, text string) {
 	o.publish(c)
 }
 
-func current(o *output) []*subscriber {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.subscribers
-}
-
 // drain reads until the end.
 func (s *subscriber) drain() string {
 	var b strings.Builder
@@ -43,7 +37,7 @@ func (s *subscriber) drain() string {
 
 func TestGather(t *testing.T) {
 	t.Parallel()
-	o, s := newOutput(newBudget())
+	o, s := newOutput()
 	o.put(stdout, "a")
 	o.put(stdout, "b")
 	o.put(stderr, "c")
@@ -63,7 +57,7 @@ func TestGatherToTheLimit(t *testing.T) {
 	t.Parallel()
 	for _, of := range []stream{stdout, stderr, terminal} {
 		for beyond, want := range map[int]int{-1: 1, 0: 1, 1: 2} {
-			o, s := newOutput(newBudget())
+			o, s := newOutput()
 			o.put(of, strings.Repeat("x", of.limit()-5))
 			o.put(of, strings.Repeat("y", 5+beyond))
 			o.end()
@@ -79,7 +73,7 @@ func TestGatherToTheLimit(t *testing.T) {
 // those that do not take it do not hold it.
 func TestChunksAreReleased(t *testing.T) {
 	t.Parallel()
-	o, first := newOutput(newBudget())
+	o, first := newOutput()
 	second, err := o.subscribe()
 	must.Do(t, err)
 	gone, err := o.subscribe()
@@ -87,7 +81,7 @@ func TestChunksAreReleased(t *testing.T) {
 	for range queuedChunks { // it takes nothing
 		gone.chunks <- newChunk(stdout)
 	}
-	gone.leave()
+	close(gone.gone)
 	c := newChunk(stdout)
 	c.data = append(c.buf[:0], 'x')
 	o.publish(c)
@@ -103,7 +97,7 @@ func TestChunksAreReleased(t *testing.T) {
 // stallLimit and is then cut off; the others get everything.
 func TestStalledReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, first := newOutput(newBudget())
+		o, first := newOutput()
 		stalled, err := o.subscribe()
 		must.Do(t, err)
 		done := make(chan string)
@@ -131,7 +125,7 @@ func TestStalledReader(t *testing.T) {
 // it is signalled.
 func TestOldestMayTakeItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, oldest := newOutput(newBudget())
+		o, oldest := newOutput()
 		published := make(chan struct{})
 		go func() {
 			defer close(published)
@@ -156,7 +150,7 @@ func TestOldestMayTakeItsTime(t *testing.T) {
 // has gone.
 func TestSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, first := newOutput(newBudget())
+		o, first := newOutput()
 		second, err := o.subscribe()
 		must.Do(t, err)
 		o.unsubscribe(first)
@@ -179,7 +173,7 @@ func TestSuccessor(t *testing.T) {
 
 func TestSubscribersAreBounded(t *testing.T) {
 	t.Parallel()
-	o, _ := newOutput(newBudget())
+	o, _ := newOutput()
 	for range maxSubscribers - 1 {
 		_, err := o.subscribe()
 		must.Do(t, err)
