@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -54,7 +56,7 @@ func BuiltIn(reference string) (template string, ok bool) { return builtIn(refer
 // content with [Builder.Release].
 //
 // The first call fetches the image. Later calls use it without a request to the registry. A tag is
-// looked up again after an hour. If the registry does not answer then, the image that the tag
+// looked up again after an hour, and a file of this machine each time. If the registry does not answer then, the image that the tag
 // last pointed to is used. If ctx ends first, the fetch continues for the next call.
 //
 // The error is an [*ImageError] if the engine cannot use images, [ErrFetches] if too many images are
@@ -74,14 +76,14 @@ func (b *Builder) FromImage(ctx context.Context, name engine.Name, reference str
 		return templates.Content{}, &ImageError{reference, target.NoImages}
 	}
 	key := key("sandbox", "image", reference, string(name), target.Machine)
-	if content, ok := b.kept(ctx, target, key, reference); ok {
+	if content, ok := b.kept(ctx, target, key, newestOf(reference)); ok {
 		return content, nil
 	}
 	err = b.fetched(ctx, key, func(ctx context.Context) error { return b.fetch(ctx, name, target, key, reference) })
 	if err != nil {
 		return templates.Content{}, err
 	}
-	content, ok := b.kept(ctx, target, key, reference)
+	content, ok := b.kept(ctx, target, key, time.Time{})
 	if !ok {
 		err = fmt.Errorf("the image '%s' was removed just after it was fetched, to make room: try again", clip.Text(reference, maxRepeated))
 	}
@@ -91,12 +93,21 @@ func (b *Builder) FromImage(ctx context.Context, name engine.Name, reference str
 // Release releases the layers of a content that FromImage returned.
 func (b *Builder) Release(content templates.Content) { b.options.Layers.Release(content.Layers...) }
 
-// kept returns the content of an image from the cache, unless its tag must be looked up again.
-func (b *Builder) kept(ctx context.Context, target Target, key, reference string) (templates.Content, bool) {
-	since := time.Now().Add(-lookUpAfter)
-	if strings.Contains(reference, "@") { // a digest always means the same image
-		since = time.Time{}
+// newestOf returns the time since which the image of a reference must have been looked up. A tag
+// may point to another image after an hour, and a file of this machine may change at any time. A digest
+// always means the same image.
+func newestOf(reference string) time.Time {
+	switch {
+	case image.IsFile(reference):
+		return time.Now()
+	case strings.Contains(reference, "@"):
+		return time.Time{}
 	}
+	return time.Now().Add(-lookUpAfter)
+}
+
+// kept returns the content of an image from the cache, if it was looked up at or after a time.
+func (b *Builder) kept(ctx context.Context, target Target, key string, since time.Time) (templates.Content, bool) {
 	content, ok := b.options.Cache.getNewer(key, since)
 	if !ok {
 		return templates.Content{}, false
@@ -165,17 +176,18 @@ func (b *Builder) fetch(ctx context.Context, name engine.Name, target Target, ke
 	return b.trimImages(ctx, key)
 }
 
-// fetchFailed returns the error of a fetch. It returns nil if the cache has the image to which the
-// tag pointed before, and the registry did not refuse it.
+// fetchFailed returns the error of a fetch. It returns nil if the registry did not answer, and the
+// cache has the image to which the tag pointed before.
 func (b *Builder) fetchFailed(ctx context.Context, logger *slog.Logger, key string, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	status := image.StatusOf(err)
-	refused := status >= 400 && status < 500 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout
+	_, unreached := errors.AsType[net.Error](err)
+	unreached = unreached || errors.Is(err, io.ErrUnexpectedEOF) || status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
 	before, ok := b.options.Cache.get(key)
 	defer b.options.Layers.Release(before.Layers...)
-	if ok && !refused {
+	if ok && unreached {
 		logger.WarnContext(ctx, "the registry does not answer: sandboxes begin with the image that the tag pointed to before", "digest", before.Image.Digest, "error", err)
 		return b.options.Cache.putLookedUp(key, before, time.Now().Add(lookUpPause-lookUpAfter))
 	}

@@ -30,7 +30,7 @@ func (c *Cache) passed(d time.Duration) {
 // answers, does not answer, or refuses.
 func TestTagsOfSandboxes(t *testing.T) {
 	t.Parallel()
-	s, images := newWorld().withImages(t, map[string]image.Image{"python:3": {Digest: "sha256:1"}, "python@sha256:1": {Digest: "sha256:1"}})
+	s, images := newWorld().withImages(t, map[string]image.Image{"python:3": {Digest: "sha256:1"}, "python@sha256:1": {Digest: "sha256:1"}, "oci:/dir": {Digest: "sha256:1"}})
 	from := func(reference, digest string, pulls int, want error) {
 		t.Helper()
 		before := len(images.logins)
@@ -53,6 +53,7 @@ func TestTagsOfSandboxes(t *testing.T) {
 	refused := &transport.Error{StatusCode: http.StatusNotFound}
 	limited := &transport.Error{StatusCode: http.StatusTooManyRequests}
 
+	errDamaged := errors.New("its digest is another one")
 	images.fails = unreached
 	from("python:3", "", 1, unreached)
 	images.fails = nil
@@ -77,6 +78,12 @@ func TestTagsOfSandboxes(t *testing.T) {
 	s.options.Cache.passed(lookUpAfter)
 	images.fails = refused
 	from("python:3", "", 1, refused)
+	images.fails = nil
+	from("oci:/dir", "sha256:1", 1, nil)
+	images.all["oci:/dir"] = image.Image{Digest: "sha256:2"}
+	from("oci:/dir", "sha256:2", 1, nil)
+	images.fails = errDamaged
+	from("oci:/dir", "", 1, errDamaged)
 
 }
 

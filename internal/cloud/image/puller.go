@@ -119,6 +119,11 @@ func (p *Puller) pull(ctx context.Context, reference string, auth *Auth, progres
 	return one.run(ctx)
 }
 
+// IsFile reports whether a reference names a file or a directory of this machine.
+func IsFile(reference string) bool {
+	return strings.HasPrefix(reference, "docker-archive:") || strings.HasPrefix(reference, "oci:")
+}
+
 // find looks up an image. known contains the stored images, which need not be fetched again. known
 // may be nil.
 func (p *Puller) find(ctx context.Context, on v1.Platform, reference string, auth *Auth, known *cache) (*found, error) {
