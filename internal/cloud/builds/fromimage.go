@@ -182,17 +182,24 @@ func (b *Builder) fetchFailed(ctx context.Context, logger *slog.Logger, key stri
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	status := image.StatusOf(err)
-	_, unreached := errors.AsType[net.Error](err)
-	unreached = unreached || errors.Is(err, io.ErrUnexpectedEOF) || status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
 	before, ok := b.options.Cache.get(key)
 	defer b.options.Layers.Release(before.Layers...)
-	if ok && unreached {
+	if ok && unanswered(err) {
 		logger.WarnContext(ctx, "the registry does not answer: sandboxes begin with the image that the tag pointed to before", "digest", before.Image.Digest, "error", err)
 		return b.options.Cache.putLookedUp(key, before, time.Now().Add(lookUpPause-lookUpAfter))
 	}
 	if errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
-	return &FetchError{Status: status, Err: err}
+	return &FetchError{Status: image.StatusOf(err), Err: err}
+}
+
+// unanswered reports whether an error of a fetch means that the registry did not answer, or cannot
+// answer now.
+func unanswered(err error) bool {
+	if _, failed := errors.AsType[net.Error](err); failed || errors.Is(err, io.ErrUnexpectedEOF) {
+		return true
+	}
+	status := image.StatusOf(err)
+	return status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
 }
