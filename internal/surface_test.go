@@ -26,6 +26,8 @@ var withoutContext = map[string]string{
 	"sandbox.Volume.Name":           "known since open",
 	"sandbox.Sandbox.ID":            "known since create",
 	"sandbox.Sandbox.Owned":         "known since create",
+	"sandbox.Command.Offset":        "counted",
+	"sandbox.Terminal.Offset":       "counted",
 	"sandbox.Sandbox.Host":          "computed",
 	"sandbox.Sandbox.URL":           "computed",
 	"sandbox.Client.URL":            "computed",

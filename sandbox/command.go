@@ -21,9 +21,14 @@ import (
 //
 // A pause of the sandbox suspends the command. After the resume, the command continues and this
 // handle connects to it again. If requests may resume the sandbox, a waiting call of Wait, or a
-// loop over Events, resumes the sandbox. Output between the pause and the new connection may be
-// lost: see [CommandResult].OutputCut. If nothing resumes the sandbox, the error matches both
+// loop over Events, resumes the sandbox. If nothing resumes the sandbox, the error matches both
 // [ErrCommandLost] and [ErrGone], with the state [GonePaused].
+//
+// The local cloud keeps the newest output of each process. So this handle also connects again after
+// its connection was cut, for up to 70 seconds, and no output is lost or repeated. If output that was not
+// received is no longer kept, the error matches [ErrCommandLost] and is an [*OutputLostError].
+// E2B's service keeps no output: a cut connection is [ErrCommandLost], and after a pause
+// output may be missing: see [CommandResult].OutputCut.
 type Command struct {
 	process        *attachment
 	tag            string
@@ -59,6 +64,12 @@ func (c *Command) PID() int { return int(c.process.pid) }
 
 // Tag returns the tag with which the command was started or found; empty if there is none.
 func (c *Command) Tag() string { return c.tag }
+
+// Offset returns the number of bytes of the command's output before the next byte that this handle
+// receives. It counts stdout and stderr together, from the start of the command, and is a
+// value for [CommandConnectParams].From. The output before it has been written to Stdout and Stderr
+// once Wait has returned. If the service does not keep output, Offset counts the bytes that this handle has received.
+func (c *Command) Offset() int64 { return c.process.offset.Load() }
 
 // Wait waits for the command's end. It may be called any number of times. If the exit status is not
 // 0, the error is an [*ExitError], and the result is complete. With any other error of the command,
@@ -138,7 +149,8 @@ func (c *Command) withInput(ctx context.Context, what string, do func(context.Co
 }
 
 // Disconnect ends the connection to the command. The command continues, and [Commands.Connect] can
-// connect to it again. The output between the two connections is lost.
+// connect to it again. With [CommandConnectParams].From, the output between the two connections is
+// received, too.
 func (c *Command) Disconnect() { c.abandon(errDisconnected) }
 
 // act calls do, which sends a request about the command. If the command has ended, act returns an

@@ -36,8 +36,9 @@ type CommandResult struct {
 	// close their output. Redirect the output of processes that should continue: "server >server.log
 	// 2>&1 &".
 	OutputHeld bool
-	// OutputCut reports that the sandbox was paused while the command ran. The output between
-	// the pause and the next connection of this handle is lost. Earlier output is kept.
+	// OutputCut reports that the sandbox was paused while the command ran, and that its daemon keeps
+	// no output. The output between the pause and the next connection of this handle is lost.
+	// Earlier output is kept. The daemon of the local cloud keeps output.
 	OutputCut bool
 }
 

@@ -59,6 +59,13 @@ type CommandConnectParams struct {
 	Stdout, Stderr io.Writer
 	// MaxOutputBytes has the meaning of [CommandParams].MaxOutputBytes.
 	MaxOutputBytes int64
+	// From is the offset of the first byte of output to receive, such as [Command.Offset] of an
+	// earlier handle; 0 is the first byte of the process. Nil means the output that the process
+	// writes from now on. If output from there on is no longer kept, the error is an
+	// [*OutputLostError]. If From is beyond the output so far, Connect returns an error.
+	//
+	// Only the local cloud keeps output. For other services the error is [errors.ErrUnsupported].
+	From *int64
 }
 
 // Run runs a command line with bash as a login shell, and waits for its end. A command is never
@@ -127,7 +134,7 @@ func (c *Commands) Start(ctx context.Context, command string, p *CommandParams) 
 }
 
 // Connect returns a handle to a running process that any program may have started. ctx limits only
-// the time to connect. The output begins at the connection; earlier output is not repeated. If the
+// the time to connect. The output begins at the connection, or at [CommandConnectParams].From. If the
 // process ended at most 30 seconds ago, the handle returns the result of the process without
 // output. If it ended earlier, or the daemon is older than 0.6.12, the error is api.ErrNotFound.
 // For a process with a terminal use [PTY.Connect].
@@ -140,7 +147,7 @@ func (c *Commands) Connect(ctx context.Context, which ProcessSelector, p *Comman
 		if err != nil {
 			return nil, err
 		}
-		a, err := c.sb.connectProcess(ctx, life, p.User, selector)
+		a, err := c.sb.connectFrom(ctx, life, p.User, selector, "CommandConnectParams.From", p.From)
 		if err != nil {
 			return nil, err
 		}

@@ -160,7 +160,7 @@ func (t *tunnel) carry() error {
 		_ = t.far.Close() // close it first: a pending write may block on it
 		started.cancel()
 	})()
-	end, err := started.follow(t.receive)
+	end, err := started.follow(t.life, t.receive)
 	switch {
 	case end == nil:
 		started.release()

@@ -2,12 +2,14 @@ package sandbox
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -51,6 +53,11 @@ type attachment struct {
 	events eventStream
 	begun  time.Time // the time at which the stream was requested
 
+	id        string       // names the process in requests for kept output
+	streamID  string       // names the stream
+	resumable bool         // the daemon keeps output, and knows id
+	offset    atomic.Int64 // the bytes of the process's output before the next event
+
 	outputHeld, outputCut bool // set by follow and followOn: see CommandResult
 
 	mu       sync.Mutex
@@ -76,6 +83,7 @@ type eventStream interface {
 	event() *process.ProcessEvent
 	Err() error
 	Close() error
+	ResponseHeader() http.Header  // valid once Receive has returned
 	ResponseTrailer() http.Header // valid once Receive has returned false
 }
 
@@ -93,24 +101,27 @@ func (s connectEvents) event() *process.ProcessEvent { return s.Msg().GetEvent()
 
 // startProcess starts a process and waits for its start until ctx or life ends. It sends the daemon
 // the deadline of life. If ctx or life ends before the start, a process that may have been started
-// is killed in the background.
+// is killed in the background. If the answer is cut off, startProcess looks for the process.
 func (sb *Sandbox) startProcess(ctx, life context.Context, user string, msg *process.StartRequest) (*attachment, error) {
-	a, err := sb.attach(ctx, life, user, true, func(ctx context.Context) (eventStream, error) {
-		stream, err := sb.processes.Start(ctx, streamRequest(user, msg))
+	from := outputFrom{of: rand.Text()}
+	a, err := sb.attach(ctx, life, user, true, from, func(ctx context.Context) (eventStream, error) {
+		stream, err := sb.processes.Start(ctx, streamRequest(user, msg, from))
 		return startEvents{stream}, err
 	})
+	if wasCut(err) {
+		if found, _ := sb.findStarted(ctx, life, user, from); found != nil {
+			a, err = found, nil
+		}
+	}
 	if err == nil {
 		a.config = msg.GetProcess()
 	}
 	return a, err
 }
 
-// connectProcess connects to a running process.
-func (sb *Sandbox) connectProcess(ctx, life context.Context, user string, selector *process.ProcessSelector) (*attachment, error) {
-	a, err := sb.attach(ctx, life, user, false, func(ctx context.Context) (eventStream, error) {
-		stream, err := sb.processes.Connect(ctx, streamRequest(user, &process.ConnectRequest{Process: selector}))
-		return connectEvents{stream}, err
-	})
+// connectProcess connects to a process that runs or that ended recently.
+func (sb *Sandbox) connectProcess(ctx, life context.Context, user string, selector *process.ProcessSelector, from outputFrom) (*attachment, error) {
+	a, err := sb.attach(ctx, life, user, false, from, sb.opensConnect(user, selector, from))
 	if pid, byPID := selector.GetSelector().(*process.ProcessSelector_Pid); err == nil && byPID && a.pid != pid.Pid {
 		a.release()
 		return nil, fmt.Errorf("asked for process %d, the daemon answered with %d", pid.Pid, a.pid)
@@ -118,8 +129,17 @@ func (sb *Sandbox) connectProcess(ctx, life context.Context, user string, select
 	return a, err
 }
 
-func streamRequest[T any](user string, msg *T) *connect.Request[T] {
+// opensConnect returns a function that sends a Connect request.
+func (sb *Sandbox) opensConnect(user string, selector *process.ProcessSelector, from outputFrom) func(context.Context) (eventStream, error) {
+	return func(ctx context.Context) (eventStream, error) {
+		stream, err := sb.processes.Connect(ctx, streamRequest(user, &process.ConnectRequest{Process: selector}, from))
+		return connectEvents{stream}, err
+	}
+}
+
+func streamRequest[T any](user string, msg *T, from outputFrom) *connect.Request[T] {
 	request := connect.NewRequest(msg)
+	from.set(request.Header())
 	asUser(request.Header(), user)
 	request.Header().Set("Keepalive-Ping-Interval", keepalive)
 	return request
@@ -127,7 +147,7 @@ func streamRequest[T any](user string, msg *T) *connect.Request[T] {
 
 // attach opens a stream and reads its first message. starts reports whether the stream starts a
 // process.
-func (sb *Sandbox) attach(ctx, life context.Context, user string, starts bool, open func(context.Context) (eventStream, error)) (*attachment, error) {
+func (sb *Sandbox) attach(ctx, life context.Context, user string, starts bool, from outputFrom, open func(context.Context) (eventStream, error)) (*attachment, error) {
 	// The stream outlives ctx, because only its first message contains the pid to kill.
 	stream, cancel := context.WithCancel(context.WithoutCancel(life))
 	if deadline, ok := life.Deadline(); ok {
@@ -135,7 +155,7 @@ func (sb *Sandbox) attach(ctx, life context.Context, user string, starts bool, o
 	}
 	a := &attachment{sb: sb, user: user, begun: time.Now(), stream: cancel}
 	opened := make(chan error, 1)
-	sb.running.Go(func() { opened <- a.open(stream, open) })
+	sb.running.Go(func() { opened <- a.open(stream, from, open) })
 	timeout := time.NewTimer(startTimeout)
 	defer timeout.Stop()
 	var err error
@@ -169,7 +189,7 @@ func (sb *Sandbox) attach(ctx, life context.Context, user string, starts bool, o
 }
 
 // open sends the request, once, and reads the first message.
-func (a *attachment) open(ctx context.Context, open func(context.Context) (eventStream, error)) error {
+func (a *attachment) open(ctx context.Context, from outputFrom, open func(context.Context) (eventStream, error)) error {
 	events, err := open(ctx)
 	if err != nil {
 		return err
@@ -188,19 +208,27 @@ func (a *attachment) open(ctx context.Context, open func(context.Context) (event
 		return errors.New("the daemon's first message does not report that the process runs")
 	}
 	a.pid = start.GetPid()
+	if err := a.begin(from, events.ResponseHeader()); err != nil {
+		a.release()
+		return err
+	}
 	return nil
 }
 
 // follow reads the events until the process ends, and passes its output to output. If follow did
 // not receive the end of the process, the error is the reason. The caller must then call leave,
 // which ends the stream and, on request, the process.
-func (a *attachment) follow(output func(*process.ProcessEvent_DataEvent) error) (*process.ProcessEvent_EndEvent, error) {
+func (a *attachment) follow(ctx context.Context, output func(*process.ProcessEvent_DataEvent) error) (*process.ProcessEvent_EndEvent, error) {
+	received := a.receipts(ctx)
+	defer received.end()
 	for a.events.Receive() {
 		event := a.events.event()
 		if data := event.GetData(); data != nil {
+			offset := a.offset.Add(int64(len(data.GetStdout()) + len(data.GetStderr()) + len(data.GetPty())))
 			if err := output(data); err != nil {
 				return nil, err
 			}
+			received.report(offset)
 		} else if end := event.GetEnd(); end != nil {
 			a.conclude()
 			return end, nil

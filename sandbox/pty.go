@@ -43,6 +43,8 @@ type PTYParams struct {
 type PTYConnectParams struct {
 	// User is the user for the connection; empty means the default user.
 	User string
+	// From has the meaning of [CommandConnectParams].From. See [Terminal.Offset].
+	From *int64
 }
 
 // terminalEnvs are variables that programs in a terminal rely on.
@@ -77,7 +79,7 @@ func (p *PTY) Open(ctx context.Context, params *PTYParams) (*Terminal, error) {
 }
 
 // Connect returns a handle to a terminal that is already open. ctx limits only the time to connect.
-// Earlier output is not repeated. The error is an api.ErrNotFound if there is no such process. For
+// The output begins at the connection, or at [PTYConnectParams].From. The error is an api.ErrNotFound if there is no such process. For
 // a process without a terminal use [Commands.Connect].
 func (p *PTY) Connect(ctx context.Context, which ProcessSelector, params *PTYConnectParams) (*Terminal, error) {
 	if params == nil {
@@ -88,7 +90,7 @@ func (p *PTY) Connect(ctx context.Context, which ProcessSelector, params *PTYCon
 		if err != nil {
 			return nil, err
 		}
-		return p.sb.connectProcess(ctx, life, params.User, selector)
+		return p.sb.connectFrom(ctx, life, params.User, selector, "PTYConnectParams.From", params.From)
 	}, false)
 }
 
@@ -107,7 +109,7 @@ func (p *PTY) terminal(ctx context.Context, what string, timeout time.Duration, 
 		defer end()
 		return nil, p.sb.failed(ctx, what, err)
 	}
-	t := &Terminal{process: a, own: own, abandon: abandon, waiting: newAudience(), backlog: newBacklog[[]byte](), done: make(chan struct{})}
+	t := &Terminal{process: a, read: a.offset.Load(), own: own, abandon: abandon, waiting: newAudience(), backlog: newBacklog[[]byte](), done: make(chan struct{})}
 	t.backlog.take() // output must wait until it is read
 	t.write = func(data []byte) (n int, err error) {
 		a.await(life, t.waiting)
@@ -133,8 +135,9 @@ func (p *PTY) terminal(ctx context.Context, what string, timeout time.Duration, 
 // for concurrent use. Each of several concurrent Reads receives a different part of the output.
 //
 // A pause of the sandbox suspends the program, like a [Command]; the program continues after the
-// resume. Read, Write and Wait then connect to the program again. The output between the pause and
-// the new connection is lost.
+// resume. Read, Write and Wait then connect to the program again. After the connection was cut, they
+// do the same if the service keeps output; the local cloud does. Then no output is lost.
+// Otherwise the output between a pause and the new connection is lost.
 type Terminal struct {
 	process *attachment
 	backlog *backlog[[]byte]
@@ -144,6 +147,7 @@ type Terminal struct {
 	write   func([]byte) (int, error)
 
 	reading sync.Mutex
+	read    int64  // the offset of the next byte for Read
 	rest    []byte // the bytes that were removed from the backlog but not yet returned by Read
 
 	writing sync.Mutex
@@ -189,7 +193,17 @@ func (t *Terminal) Read(p []byte) (int, error) {
 	}
 	n := copy(p, t.rest)
 	t.rest = t.rest[n:]
+	t.read += int64(n)
 	return n, nil
+}
+
+// Offset returns the offset of the next byte that Read returns, for [PTYConnectParams].From. It
+// waits for a Read in progress. If the service does not keep output, Offset counts the bytes
+// that Read has returned.
+func (t *Terminal) Offset() int64 {
+	t.reading.Lock()
+	defer t.reading.Unlock()
+	return t.read
 }
 
 // Write sends p as typed input: Ctrl-C is "\x03", Ctrl-D is "\x04". Write returns when the

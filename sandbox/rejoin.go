@@ -16,16 +16,22 @@ const (
 	// wakeTime limits the time that a call has to connect again after a pause has cut off its
 	// connection. The service takes up to a minute to resume a sandbox.
 	wakeTime = 70 * time.Second
-	// rejoinPause is the pause after the first failed attempt.
-	rejoinPause = 50 * time.Millisecond
+	// rejoinPause is the pause after the first failed attempt. It doubles up to maxRejoinPause.
+	rejoinPause    = 50 * time.Millisecond
+	maxRejoinPause = 2 * time.Second
+	// maxFruitless limits the successive streams that end at once and without output.
+	maxFruitless = 40
 )
 
-// followOn is like follow, but continues after a pause of the sandbox has cut off the stream. When
-// the sandbox runs again, followOn connects to the process again. If a caller waits for the
+// followOn is like follow, but continues after the stream was cut off. If the daemon keeps output,
+// followOn connects to the process again and goes on at the first byte that it has not received.
+// Otherwise it does so only after a pause of the sandbox, and output may be missing. When a pause
+// has cut off the stream, followOn waits until the sandbox runs again. If a caller waits for the
 // process, followOn connects at once. This may resume the sandbox.
 func (a *attachment) followOn(life context.Context, waiting *audience, output func(*process.ProcessEvent_DataEvent) error) (*process.ProcessEvent_EndEvent, error) {
-	for {
-		end, err := a.follow(output)
+	for fruitless := 0; ; {
+		opened, before := time.Now(), a.offset.Load()
+		end, err := a.follow(life, output)
 		if end != nil || !errors.Is(err, ErrCommandLost) || life.Err() != nil {
 			return end, err
 		}
@@ -35,50 +41,76 @@ func (a *attachment) followOn(life context.Context, waiting *audience, output fu
 		a.setAway(true, false)      // first, so that nothing is sent to the process during the question
 		runs := a.sb.asleep.awake() // first, because the sandbox may be resumed right after the question
 		was, is := a.sb.pauseSince(life, a.begun)
-		if !was {
+		if !was && !a.resumable {
 			a.setAway(false, false)
 			return nil, err
 		}
 		_ = a.events.Close()
+		if fruitless++; a.offset.Load() > before || time.Since(opened) > maxRejoinPause {
+			fruitless = 0
+		}
+		if fruitless >= maxFruitless || !pauseFor(life, fruitless) {
+			a.setAway(false, false)
+			return nil, err
+		}
 		if is {
 			waiting.await(life, runs)
 		}
 		err = a.rejoin(life)
 		a.setAway(false, errors.Is(err, errReplaced) || connect.CodeOf(err) == connect.CodeNotFound)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrCommandLost, err)
+			if !errors.Is(err, ErrCommandLost) {
+				err = fmt.Errorf("%w: %w", ErrCommandLost, err)
+			}
+			return nil, err
 		}
-		a.outputCut = true
+		a.outputCut = a.outputCut || !a.resumable
 	}
 }
 
-// rejoin connects again to a process whose stream a pause has cut off.
+// rejoin connects again to a process whose stream was cut off.
 func (a *attachment) rejoin(life context.Context) error {
 	a.sb.asleep.wait(life)
 	ctx, cancel := context.WithTimeout(life, wakeTime)
 	defer cancel()
-	for pause := rejoinPause; ; pause *= 2 {
-		next, err := a.sb.connectProcess(ctx, life, a.user, byPID(a.pid))
-		if err == nil {
-			if err = a.checkSameProcess(ctx); err != nil {
-				next.release()
-				return err
-			}
-			a.take(next)
-			return nil
-		}
-		if rpc, ok := errors.AsType[*connect.Error](err); errors.Is(err, ErrGone) || ok && connect.IsWireError(rpc) {
+	from := outputFrom{now: !a.resumable, offset: a.offset.Load(), of: a.id, stream: a.streamID}
+	return again(ctx, func() error {
+		next, err := a.sb.connectProcess(ctx, life, a.user, byPID(a.pid), from)
+		if err != nil {
 			return err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		switch {
+		case !a.resumable:
+			err = a.checkSameProcess(ctx)
+		case !next.resumable:
+			err = errForgets
+		}
+		if err != nil {
+			next.release()
 			return err
 		}
+		a.take(next)
+		return nil
+	})
+}
+
+// pauseFor pauses after a number of successive streams without output. It returns false if ctx ends.
+func pauseFor(ctx context.Context, fruitless int) bool {
+	if fruitless < 2 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(min(rejoinPause<<min(fruitless, 10), maxRejoinPause))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
+
+// errForgets means that the daemon that kept output has been replaced by another daemon.
+var errForgets = errors.New("the daemon no longer keeps output")
 
 // errReplaced means that the process has ended and that another process has its pid.
 var errReplaced = errors.New("the sandbox was started anew, and its pid is another process's")
@@ -109,6 +141,8 @@ func (a *attachment) take(next *attachment) {
 	left := a.left
 	a.mu.Unlock()
 	a.events, a.begun = next.events, next.begun
+	a.resumable, a.id, a.streamID = next.resumable, next.id, next.streamID
+	a.offset.Store(next.offset.Load())
 	next.cancel() // it is now the former stream
 	if left {
 		a.cancel()

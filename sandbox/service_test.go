@@ -3,6 +3,7 @@ package sandbox
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -213,6 +214,9 @@ func (s *service) Start(ctx context.Context, r *connect.Request[process.StartReq
 }
 
 func (s *service) Connect(ctx context.Context, r *connect.Request[process.ConnectRequest], stream *connect.ServerStream[process.ConnectResponse]) error {
+	if s.connect == nil {
+		return connect.NewError(connect.CodeNotFound, errors.New("no such process"))
+	}
 	if r.Header().Get("Keepalive-Ping-Interval") != "50" {
 		s.t.Errorf("Connect has no keepalive interval: %v", r.Header())
 	}

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -146,19 +147,30 @@ func TestCutCallsAreNotCancelled(t *testing.T) {
 		},
 		"Files.WriteFrom": func() error { return sb.Files.WriteFrom(ctx, "new", &cutting{do: r.Cut}, nil) },
 		"Command.Wait": func() error {
-			command, err := sb.Commands.Start(ctx, "cat", &sandbox.CommandParams{})
-			if err == nil {
-				r.Cut()
-				_, err = command.Wait(ctx)
+			command, err := sb.Commands.Start(ctx, "read line; echo $line", &sandbox.CommandParams{Input: true})
+			if err != nil {
+				return err
+			}
+			r.Cut() // the handle connects again
+			if err := command.SendInput(ctx, []byte("said\n")); err != nil {
+				return err
+			}
+			result, err := command.Wait(ctx)
+			if err == nil && result.Stdout != "said\n" {
+				err = fmt.Errorf("it printed %q", result.Stdout)
 			}
 			return err
 		},
 		"Terminal.Wait": func() error {
 			terminal, err := sb.PTY.Open(ctx, nil)
-			if err == nil {
-				r.Cut()
-				_, err = io.Copy(io.Discard, terminal)
+			if err != nil {
+				return err
 			}
+			r.Cut() // the handle connects again
+			if _, err := io.WriteString(terminal, "exit\n"); err != nil {
+				return err
+			}
+			_, err = io.Copy(io.Discard, terminal)
 			return err
 		},
 		"Watcher.Next": func() error {

@@ -70,7 +70,7 @@ func TestAutoPauseOfIdleHandle(t *testing.T) {
 	}
 	must.Do(t, command.SendInput(t.Context(), []byte("hello\n")))
 	result, err := command.Wait(t.Context())
-	if _, exited := errors.AsType[*sandbox.ExitError](err); !exited || result.ExitCode != 3 || !result.OutputCut {
+	if _, exited := errors.AsType[*sandbox.ExitError](err); !exited || result.ExitCode != 3 || result.OutputCut {
 		t.Errorf("got %+v, %v, want exit status 3 of a command that was cut", result, err)
 	}
 	read := make(chan string, 1)
@@ -105,7 +105,7 @@ func TestAutoPauseOfCallsInFlight(t *testing.T) {
 	command := make(chan error, 1)
 	go func() {
 		result, err := sb.Commands.Run(t.Context(), "echo begun; until [ -e /tmp/go ]; do sleep 0.01; done; sleep 0.5; echo ended", &sandbox.CommandParams{Stdout: &onWrite{do: func() { begun <- struct{}{} }}})
-		if err == nil && (result.Stdout != "begun\nended\n" || !result.OutputCut) {
+		if err == nil && (result.Stdout != "begun\nended\n" || result.OutputCut) {
 			err = fmt.Errorf("got %+v, want all of a command that was cut", result)
 		}
 		command <- err

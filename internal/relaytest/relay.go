@@ -2,7 +2,6 @@
 package relaytest
 
 import (
-	"io"
 	"net"
 	"net/url"
 	"sync"
@@ -21,6 +20,8 @@ type Relay struct {
 	conns map[net.Conn]struct{}
 	shut  bool
 	again chan struct{} // closed when a connection is passed on after Shut
+	next  func() int64  // see CutAfter; nil: there is no further cut
+	left  int64         // bytes until the next cut
 }
 
 // New starts a relay to the server of the URL to. The relay ends with the test.
@@ -63,6 +64,35 @@ func (r *Relay) Cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.end()
+}
+
+// CutAfter cuts all connections when the server has sent a number of further bytes, again and
+// again. next returns this number for each cut; a negative number means that there is no further cut.
+func (r *Relay) CutAfter(next func() int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next = next
+	r.count()
+}
+
+// count begins to count the bytes until the next cut; the caller holds mu.
+func (r *Relay) count() {
+	if r.left = r.next(); r.left < 0 {
+		r.next = nil
+	}
+}
+
+// allow returns how many of n bytes of the server pass before a cut.
+func (r *Relay) allow(n int) (pass int, cut bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.next == nil || int64(n) <= r.left {
+		r.left -= int64(n)
+		return n, false
+	}
+	pass = int(r.left)
+	r.count()
+	return pass, true
 }
 
 // Shut ends all connections. It also ends every new connection until Reopen is called.
@@ -120,14 +150,25 @@ func (r *Relay) begin(from, to net.Conn) {
 	default:
 		close(r.again)
 	}
-	r.pass(from, to)
-	r.pass(to, from)
+	r.pass(to, from, func(n int) (int, bool) { return n, false })
+	r.pass(from, to, r.allow)
 }
 
-// pass copies bytes until one of the connections ends, and then closes both.
-func (r *Relay) pass(from, to net.Conn) {
+// pass copies bytes until one of the connections ends, and then closes both. allow returns how many
+// bytes pass before all connections are cut.
+func (r *Relay) pass(to, from net.Conn, allow func(n int) (pass int, cut bool)) {
 	r.work.Go(func() {
-		_, _ = io.Copy(to, from)
+		buffer := make([]byte, 32<<10)
+		for {
+			n, err := from.Read(buffer)
+			n, cut := allow(n)
+			if _, failed := to.Write(buffer[:n]); err != nil || failed != nil {
+				break
+			}
+			if cut {
+				r.Cut()
+			}
+		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for _, c := range []net.Conn{from, to} {

@@ -28,7 +28,8 @@ func TestResultsOfEndedProcesses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ps := newProcesses(nil, slog.New(slog.DiscardHandler))
-		old, next := &running{pid: 7, end: &process.ProcessEvent_EndEvent{ExitCode: 3}}, &running{pid: 7}
+		output, _ := newOutput(ps.kept)
+		old, next := &running{pid: 7, output: output, end: &process.ProcessEvent_EndEvent{ExitCode: 3}}, &running{pid: 7}
 		ps.live[7] = next
 		ps.retire(old, false)
 		if ps.live[7] != next {
@@ -43,7 +44,7 @@ func TestResultsOfEndedProcesses(t *testing.T) {
 			t.Errorf("later: got %+v, want none", got)
 		}
 		for pid := range uint32(maxRetired + 5) {
-			ps.retire(&running{pid: pid, end: old.end}, false)
+			ps.retire(&running{pid: pid, output: output, end: old.end}, false)
 		}
 		if len(ps.retired) != maxRetired || ps.retired[0].pid != 5 {
 			t.Errorf("got %d results from that of %d on, want the newest %d", len(ps.retired), ps.retired[0].pid, maxRetired)
@@ -57,9 +58,10 @@ func TestPidInUseAgain(t *testing.T) {
 	d := serve(t)
 	first := d.run(t, shell("true"))
 	ps := d.server.processes
+	output, _ := newOutput(ps.kept)
 	ps.mu.Lock()
 	for pid := range uint32(5000) { // one of them is the next
-		ps.retired = append(ps.retired, retired{pid: first.pid + 1 + pid, at: time.Now()})
+		ps.retired = append(ps.retired, retired{was: &running{output: output}, pid: first.pid + 1 + pid, at: time.Now()})
 	}
 	ps.mu.Unlock()
 	s, pid := d.begin(t, connect.NewRequest(shell("sleep 60")))

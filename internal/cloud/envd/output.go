@@ -32,6 +32,7 @@ const (
 
 var (
 	errFellBehind         = errors.New("the stream does not read its output, and others wait for it: connect again")
+	errReplaced           = errors.New("the client has connected again")
 	errTooManySubscribers = errors.New("too many streams of one process: the bound is 64")
 )
 
@@ -76,17 +77,17 @@ func (c *chunk) release() {
 	}
 }
 
-// event returns an event that shares the memory of the chunk. The event must be sent before
-// release is called.
-func (c *chunk) event() *process.ProcessEvent {
+// outputEvent returns an event that shares the memory of p. The event must be sent before the memory
+// is released.
+func outputEvent(of stream, p []byte) *process.ProcessEvent {
 	data := new(process.ProcessEvent_DataEvent)
-	switch c.of {
+	switch of {
 	case stdout:
-		data.Output = &process.ProcessEvent_DataEvent_Stdout{Stdout: c.data}
+		data.Output = &process.ProcessEvent_DataEvent_Stdout{Stdout: p}
 	case stderr:
-		data.Output = &process.ProcessEvent_DataEvent_Stderr{Stderr: c.data}
+		data.Output = &process.ProcessEvent_DataEvent_Stderr{Stderr: p}
 	case terminal:
-		data.Output = &process.ProcessEvent_DataEvent_Pty{Pty: c.data}
+		data.Output = &process.ProcessEvent_DataEvent_Pty{Pty: p}
 	}
 	return &process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: data}}
 }
@@ -100,13 +101,18 @@ func (c *chunk) event() *process.ProcessEvent {
 //     with an error.
 //
 // Once the process has been signalled, every subscriber has the limit stallLimit. Without
-// subscribers, output is read and dropped.
+// subscribers, output is read, and its newest part is kept.
 type output struct {
 	publishing sync.Mutex // protects the order of chunks, and ensures that no chunk follows the end
 
 	mu          sync.Mutex
 	subscribers []*subscriber // oldest first; replaced, never changed in place
 	ended       bool
+	kept        kept
+	away        *absence // of a subscriber that may return; nil: there is none
+	streams     uint64   // the number of the newest subscriber that returns
+
+	news chan struct{} // wakes the process that waits for subscribers that return
 
 	impatient chan struct{} // closed once the process was signalled
 	abandoned chan struct{} // closed once no subscriber will read again
@@ -115,23 +121,42 @@ type output struct {
 type subscriber struct {
 	chunks chan *chunk // closed after the last chunk
 	gone   chan struct{}
-	cut    bool // set before chunks is closed, if more output followed
+	leave  func() // closes gone
+	cut    bool   // set before chunks is closed, if more output followed
 
 	held *chunk // kept by gather for its next call; belongs to the reader
+
+	replay     []piece // output of before the subscription, which is sent first; belongs to the reader
+	replayCost int64
+
+	// stream is the number of a subscriber that goes on after its connection was cut; 0: it does not.
+	stream   uint64
+	received int64 // the number of bytes of output that such a client is known to have
+}
+
+// absence is the time after the connection of a client was cut that goes on with another one.
+type absence struct {
+	received int64     // by the client
+	until    time.Time // the process waits until then
 }
 
 // newOutput returns an output with its first subscriber.
-func newOutput() (*output, *subscriber) {
+func newOutput(b *budget) (*output, *subscriber) {
 	first := newSubscriber()
-	return &output{
+	o := &output{
 		subscribers: []*subscriber{first},
+		kept:        kept{budget: b},
+		news:        make(chan struct{}, 1),
 		impatient:   make(chan struct{}),
 		abandoned:   make(chan struct{}),
-	}, first
+	}
+	b.join(o)
+	return o, first
 }
 
 func newSubscriber() *subscriber {
-	return &subscriber{chunks: make(chan *chunk, queuedChunks), gone: make(chan struct{})}
+	gone := make(chan struct{})
+	return &subscriber{chunks: make(chan *chunk, queuedChunks), gone: gone, leave: sync.OnceFunc(func() { close(gone) })}
 }
 
 // subscribe adds a subscriber. It returns nil if the output has ended.
@@ -149,10 +174,183 @@ func (o *output) subscribe() (*subscriber, error) {
 	return s, nil
 }
 
-// unsubscribe removes a subscriber. The reader of each subscriber must call it once.
+// fromNow is the offset of the output that is written from now on.
+const fromNow = -1
+
+// subscribeFrom adds a subscriber that first receives the kept output from an offset, or [fromNow].
+// It returns the offset at which its output begins. This is a later one if the output there is no
+// longer kept. If the output has ended, the subscriber receives the rest. replaced is the stream of
+// an earlier connection of the client, which may not be known to be cut yet; 0: there is none.
+func (o *output) subscribeFrom(offset int64, replaced uint64) (*subscriber, int64, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.subscribers {
+		if replaced != 0 && s.stream == replaced {
+			s.leave()
+			o.drop(s)
+		}
+	}
+	switch {
+	case len(o.subscribers) >= maxSubscribers:
+		return nil, 0, errTooManySubscribers
+	case offset > o.kept.next:
+		return nil, 0, &futureError{offset, o.kept.next}
+	case offset == fromNow:
+		offset = o.kept.next
+	}
+	offset = max(offset, o.kept.first)
+	s := newSubscriber()
+	o.streams++
+	s.stream, s.received = o.streams, offset
+	s.replay, s.replayCost = o.kept.from(offset)
+	if err := o.kept.budget.replay(s.replayCost); err != nil {
+		s.replayCost = 0
+		s.dropReplay(o.kept.budget)
+		return nil, 0, err
+	}
+	if o.ended {
+		close(s.chunks)
+	} else {
+		o.subscribers = append(slices.Clip(o.subscribers), s)
+	}
+	o.away = nil
+	o.wake()
+	return s, offset, nil
+}
+
+// willReturn records that the first subscriber goes on after its connection was cut.
+func (o *output) willReturn(s *subscriber) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.streams++
+	s.stream = o.streams
+}
+
+// receive records that the client of a stream has received the output before an offset.
+func (o *output) receive(stream uint64, offset int64) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if offset > o.kept.next {
+		return &futureError{offset, o.kept.next}
+	}
+	for _, s := range o.subscribers {
+		if s.stream == stream {
+			s.received = max(s.received, offset)
+			o.wake()
+		}
+	}
+	return nil
+}
+
+func (o *output) wake() {
+	select {
+	case o.news <- struct{}{}:
+	default:
+	}
+}
+
+// replayed removes the first bytes of the replay, at most as many as one event has. The caller
+// must send them before it calls replayed again. It returns nil if nothing is left.
+func (s *subscriber) replayed() (of stream, data []byte) {
+	for len(s.replay) > 0 {
+		p := &s.replay[0]
+		if n := min(len(p.data), p.of.limit()); n > 0 {
+			data, p.data = p.data[:n], p.data[n:]
+			return p.of, data
+		}
+		p.release()
+		s.replay = s.replay[1:]
+	}
+	return 0, nil
+}
+
+func (s *subscriber) dropReplay(b *budget) {
+	for i := range s.replay {
+		s.replay[i].release()
+	}
+	s.replay = nil
+	_ = b.replay(-s.replayCost) // a negative cost is always accepted
+	s.replayCost = 0
+}
+
+// unsubscribe removes a subscriber. The reader of each subscriber must call it once. If the
+// subscriber goes on after its connection was cut, the process waits for it.
 func (o *output) unsubscribe(s *subscriber) {
-	close(s.gone)
-	o.remove(s)
+	s.dropReplay(o.kept.budget)
+	s.leave()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if slices.Contains(o.subscribers, s) && s.stream != 0 && o.away == nil {
+		o.away = &absence{received: s.received, until: time.Now().Add(returnLimit)}
+	}
+	o.drop(s)
+	o.wake()
+}
+
+// await waits until n further bytes displace no output that a client may request after a cut: the
+// oldest subscriber, if it returns, and one that is away.
+func (o *output) await(n int) {
+	for {
+		until, wait := o.displaces(int64(n))
+		if !wait {
+			return
+		}
+		limit := make(<-chan time.Time) // none
+		if !until.IsZero() {
+			timer := time.NewTimer(time.Until(until))
+			defer timer.Stop()
+			limit = timer.C
+		}
+		select {
+		case <-o.news:
+		case <-limit:
+		case <-o.impatient:
+			return
+		case <-o.abandoned:
+			return
+		}
+	}
+}
+
+// displaces reports whether n further bytes displace output that a client may request after a cut.
+// The process waits for an absent client only until the returned time.
+func (o *output) displaces(n int64) (until time.Time, wait bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	full := func(received int64) bool { return o.kept.next+n-received > maxOnTheWay }
+	if o.away != nil && !time.Now().Before(o.away.until) {
+		o.away = nil
+	}
+	if o.away != nil && full(o.away.received) {
+		return o.away.until, true
+	}
+	first := o.subscribers
+	return time.Time{}, len(first) > 0 && first[0].stream != 0 && full(first[0].received)
+}
+
+// keep keeps the data of a chunk, and returns the subscribers that receive it.
+func (o *output) keep(c *chunk) []*subscriber {
+	defer o.kept.budget.reclaim()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	limit := int64(maxKeptOutput)
+	if o.away != nil || len(o.subscribers) > 0 && o.subscribers[0].stream != 0 {
+		limit = maxOnTheWay
+	}
+	o.kept.add(c, limit)
+	return o.subscribers
+}
+
+// dropKept drops the oldest kept piece, or all. It reports whether there was one.
+func (o *output) dropKept(all bool) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	dropped := false
+	for len(o.kept.pieces) > 0 && (all || !dropped) {
+		o.kept.drop()
+		dropped = true
+	}
+	return dropped
 }
 
 // gather joins c and the chunks that are already queued, up to the limit of one event. The caller
@@ -188,19 +386,19 @@ func (s *subscriber) gather(c *chunk) *chunk {
 func (o *output) remove(s *subscriber) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.subscribers = slices.DeleteFunc(slices.Clone(o.subscribers), func(other *subscriber) bool { return other == s })
+	o.drop(s)
 }
 
-func (o *output) current() []*subscriber {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.subscribers
+// drop removes a subscriber; the caller holds mu.
+func (o *output) drop(s *subscriber) {
+	o.subscribers = slices.DeleteFunc(slices.Clone(o.subscribers), func(other *subscriber) bool { return other == s })
 }
 
 func (o *output) publish(c *chunk) {
 	o.publishing.Lock()
 	defer o.publishing.Unlock()
-	subscribers := o.current()
+	o.await(len(c.data))
+	subscribers := o.keep(c)
 	// The oldest subscriber comes last, because there may be no limit for it.
 	for i, s := range slices.Backward(subscribers) {
 		c.refs.Add(1)
@@ -255,6 +453,7 @@ func (o *output) isAbandoned() bool {
 
 // end closes the channel of every subscriber.
 func (o *output) end() {
+	o.kept.budget.end(o)
 	o.publishing.Lock()
 	defer o.publishing.Unlock()
 	o.mu.Lock()

@@ -17,6 +17,12 @@ func (o *output) put(of stream, text string) {
 	o.publish(c)
 }
 
+func current(o *output) []*subscriber {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.subscribers
+}
+
 // drain reads until the end.
 func (s *subscriber) drain() string {
 	var b strings.Builder
@@ -37,7 +43,7 @@ func (s *subscriber) drain() string {
 
 func TestGather(t *testing.T) {
 	t.Parallel()
-	o, s := newOutput()
+	o, s := newOutput(newBudget())
 	o.put(stdout, "a")
 	o.put(stdout, "b")
 	o.put(stderr, "c")
@@ -57,7 +63,7 @@ func TestGatherToTheLimit(t *testing.T) {
 	t.Parallel()
 	for _, of := range []stream{stdout, stderr, terminal} {
 		for beyond, want := range map[int]int{-1: 1, 0: 1, 1: 2} {
-			o, s := newOutput()
+			o, s := newOutput(newBudget())
 			o.put(of, strings.Repeat("x", of.limit()-5))
 			o.put(of, strings.Repeat("y", 5+beyond))
 			o.end()
@@ -73,7 +79,7 @@ func TestGatherToTheLimit(t *testing.T) {
 // those that do not take it do not hold it.
 func TestChunksAreReleased(t *testing.T) {
 	t.Parallel()
-	o, first := newOutput()
+	o, first := newOutput(newBudget())
 	second, err := o.subscribe()
 	must.Do(t, err)
 	gone, err := o.subscribe()
@@ -81,7 +87,7 @@ func TestChunksAreReleased(t *testing.T) {
 	for range queuedChunks { // it takes nothing
 		gone.chunks <- newChunk(stdout)
 	}
-	close(gone.gone)
+	gone.leave()
 	c := newChunk(stdout)
 	c.data = append(c.buf[:0], 'x')
 	o.publish(c)
@@ -97,7 +103,7 @@ func TestChunksAreReleased(t *testing.T) {
 // stallLimit and is then cut off; the others get everything.
 func TestStalledReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, first := newOutput()
+		o, first := newOutput(newBudget())
 		stalled, err := o.subscribe()
 		must.Do(t, err)
 		done := make(chan string)
@@ -125,7 +131,7 @@ func TestStalledReader(t *testing.T) {
 // it is signalled.
 func TestOldestMayTakeItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, oldest := newOutput()
+		o, oldest := newOutput(newBudget())
 		published := make(chan struct{})
 		go func() {
 			defer close(published)
@@ -150,7 +156,7 @@ func TestOldestMayTakeItsTime(t *testing.T) {
 // has gone.
 func TestSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, first := newOutput()
+		o, first := newOutput(newBudget())
 		second, err := o.subscribe()
 		must.Do(t, err)
 		o.unsubscribe(first)
@@ -173,7 +179,7 @@ func TestSuccessor(t *testing.T) {
 
 func TestSubscribersAreBounded(t *testing.T) {
 	t.Parallel()
-	o, _ := newOutput()
+	o, _ := newOutput(newBudget())
 	for range maxSubscribers - 1 {
 		_, err := o.subscribe()
 		must.Do(t, err)

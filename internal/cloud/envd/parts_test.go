@@ -271,7 +271,7 @@ func TestOutputAfterTheDeadlineIsBounded(t *testing.T) {
 	f := os.NewFile(uintptr(fd), "eventfd")
 	defer f.Close()
 	must.Do(t, f.SetReadDeadline(time.Now().Add(-time.Second)))
-	o, reader := newOutput()
+	o, reader := newOutput(newBudget())
 	o.unsubscribe(reader)
 	if !o.copyFrom(f, stdout) {
 		t.Error("nobody is said to hold the output open")

@@ -38,12 +38,15 @@ type launch struct {
 	deadline time.Time
 	memory   *child.Memory
 	grace    time.Duration
+	id       string // see running
+	kept     *budget
 }
 
 // running is a process and its output. The process leads a new session, so that a signal
 // reaches all of its descendants that did not leave the session.
 type running struct {
 	pid    uint32
+	id     string // names the process even after its pid belongs to another one
 	config *process.ProcessConfig
 	tag    *string
 
@@ -85,8 +88,8 @@ type source struct {
 // start starts the process, and subscribes to its output before the process writes any. The
 // caller must call wait.
 func (l *launch) start() (*running, *subscriber, error) {
-	output, first := newOutput()
-	r := &running{config: l.config, tag: l.tag, output: output, grace: l.grace, ended: make(chan struct{}), starved: l.memory.Watch(), killed: l.memory.Count()}
+	output, first := newOutput(l.kept)
+	r := &running{id: l.id, config: l.config, tag: l.tag, output: output, grace: l.grace, ended: make(chan struct{}), starved: l.memory.Watch(), killed: l.memory.Count()}
 	stdio, err := l.open(r)
 	defer func() {
 		for _, f := range stdio {
@@ -98,6 +101,7 @@ func (l *launch) start() (*running, *subscriber, error) {
 	}
 	if err != nil {
 		r.closeFiles()
+		l.kept.leave(output)
 		return nil, nil, err
 	}
 	r.pid = uint32(r.group.PID())
@@ -279,7 +283,17 @@ func (r *running) linger() {
 	_ = r.group.Close() // only a descriptor: no data is lost
 }
 
-func (r *running) finish() { r.output.end() }
+// finish informs the subscribers of the end. For a while it keeps the output for a client that
+// connects again.
+func (r *running) finish() {
+	o := r.output // all that the timer refers to
+	o.end()
+	if o.isAbandoned() {
+		o.kept.budget.leave(o)
+		return
+	}
+	time.AfterFunc(keptFor, func() { o.kept.budget.leave(o) })
+}
 
 func endOf(state *os.ProcessState, err error) *process.ProcessEvent_EndEvent {
 	if state == nil {

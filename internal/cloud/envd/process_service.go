@@ -3,7 +3,9 @@
 package envd
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -43,9 +45,18 @@ func (s *processService) Start(ctx context.Context, req *connect.Request[process
 	if err != nil {
 		return err
 	}
+	offset, id, err := outputFrom(req.Header())
+	if err != nil {
+		return err
+	}
+	l.id = cmp.Or(id, rand.Text())
 	r, first, err := s.server.processes.start(l)
 	if err != nil {
 		return startFailure(err)
+	}
+	if offset != nil {
+		r.output.willReturn(first)
+		noteFrom(stream.ResponseHeader(), r, first, 0)
 	}
 	return follow(ctx, r, first, req.Header(), stream.ResponseTrailer(), func(event *process.ProcessEvent) error {
 		return stream.Send(&process.StartResponse{Event: event})
@@ -53,15 +64,31 @@ func (s *processService) Start(ctx context.Context, req *connect.Request[process
 }
 
 // Connect streams the output that a running process writes from now on. For a process that
-// ended recently, it sends the end.
+// ended recently, it sends the end. See [protocol.HeaderOutputFrom] for earlier output.
 func (s *processService) Connect(ctx context.Context, req *connect.Request[process.ConnectRequest], stream *connect.ServerStream[process.ConnectResponse]) error {
 	send := func(event *process.ProcessEvent) error {
 		return stream.Send(&process.ConnectResponse{Event: event})
 	}
+	offset, id, err := outputFrom(req.Header())
+	if err != nil {
+		return err
+	}
+	if offset != nil {
+		r, err := s.server.processes.findKept(req.Msg.GetProcess(), id)
+		if err != nil {
+			return selectFailure(err)
+		}
+		subscriber, begin, err := r.output.subscribeFrom(*offset, outputStream(req.Header()))
+		if err != nil {
+			return subscribeFailure(err)
+		}
+		noteFrom(stream.ResponseHeader(), r, subscriber, begin)
+		return follow(ctx, r, subscriber, req.Header(), stream.ResponseTrailer(), send)
+	}
 	if r, err := s.server.processes.find(req.Msg.GetProcess()); err == nil {
 		subscriber, err := r.output.subscribe()
 		if err != nil {
-			return connect.NewError(connect.CodeResourceExhausted, err)
+			return subscribeFailure(err)
 		}
 		if subscriber != nil {
 			return follow(ctx, r, subscriber, req.Header(), stream.ResponseTrailer(), send)
@@ -76,6 +103,47 @@ func (s *processService) Connect(ctx context.Context, req *connect.Request[proce
 	}
 	noteHeld(stream.ResponseTrailer(), old.held)
 	return send(endEvent(old.end))
+}
+
+// maxID bounds the bytes of a process's id that a client chooses.
+const maxID = 64
+
+// outputFrom returns the offset of the output that a client requests, and the id of its process. The
+// offset is nil if the client does not use [protocol.HeaderOutputFrom].
+func outputFrom(header http.Header) (offset *int64, id string, err error) {
+	value := header.Get(protocol.HeaderOutputFrom)
+	if value == "" {
+		return nil, "", nil
+	}
+	if id = header.Get(protocol.HeaderOutputOf); len(id) > maxID {
+		return nil, "", connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%s of %d bytes: the bound is %d", protocol.HeaderOutputOf, len(id), maxID))
+	}
+	n := int64(fromNow)
+	if value != protocol.OutputFromNow {
+		if n, err = strconv.ParseInt(value, 10, 64); err != nil || n < 0 {
+			return nil, "", connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%s: %q is not the number of a byte", protocol.HeaderOutputFrom, bounded(value)))
+		}
+	}
+	return &n, id, nil
+}
+
+// outputStream returns the number of a stream that a request names; 0 if it names none.
+func outputStream(header http.Header) uint64 {
+	n, _ := strconv.ParseUint(header.Get(protocol.HeaderOutputStream), 10, 64)
+	return n
+}
+
+func noteFrom(header http.Header, r *running, s *subscriber, offset int64) {
+	header.Set(protocol.HeaderOutputStream, strconv.FormatUint(s.stream, 10))
+	header.Set(protocol.HeaderOutputFrom, strconv.FormatInt(offset, 10))
+	header.Set(protocol.HeaderOutputOf, r.id)
+}
+
+func subscribeFailure(err error) error {
+	if _, ok := errors.AsType[*futureError](err); ok {
+		return connect.NewError(connect.CodeOutOfRange, err)
+	}
+	return connect.NewError(connect.CodeResourceExhausted, err)
 }
 
 func (s *processService) launch(ctx context.Context, msg *process.StartRequest) (*launch, error) {
@@ -141,6 +209,12 @@ func follow(ctx context.Context, r *running, from *subscriber, header, trailer h
 	if err := send(startEvent(r.pid)); err != nil {
 		return err
 	}
+	for of, data := from.replayed(); data != nil; of, data = from.replayed() {
+		if err := send(outputEvent(of, data)); err != nil {
+			return err
+		}
+	}
+	from.dropReplay(r.output.kept.budget)
 	interval := keepaliveInterval(header)
 	keepalive := time.NewTimer(interval)
 	defer keepalive.Stop()
@@ -155,6 +229,8 @@ func follow(ctx context.Context, r *running, from *subscriber, header, trailer h
 					return conclude(r, from, trailer, send)
 				}
 			case <-keepalive.C:
+			case <-from.gone:
+				return connect.NewError(connect.CodeAborted, errReplaced)
 			case <-ctx.Done():
 				return contextFailure(ctx)
 			}
@@ -163,7 +239,7 @@ func follow(ctx context.Context, r *running, from *subscriber, header, trailer h
 			err = send(keepaliveEvent())
 		} else {
 			c = from.gather(c)
-			err = send(c.event())
+			err = send(outputEvent(c.of, c.data))
 			c.release()
 		}
 		if err != nil {
@@ -225,8 +301,25 @@ func endEvent(end *process.ProcessEvent_EndEvent) *process.ProcessEvent {
 	return &process.ProcessEvent{Event: &process.ProcessEvent_End{End: end}}
 }
 
-// Update changes the size of a terminal.
+// received handles an Update request with the bytes that a client has received.
+func (s *processService) received(req *connect.Request[process.UpdateRequest], offset int64, id string) error {
+	r, err := s.server.processes.findKept(req.Msg.GetProcess(), id)
+	if err != nil {
+		return selectFailure(err)
+	}
+	if err := r.output.receive(outputStream(req.Header()), offset); err != nil {
+		return subscribeFailure(err)
+	}
+	return nil
+}
+
+// Update changes the size of a terminal. It also receives [protocol.HeaderOutputStream].
 func (s *processService) Update(_ context.Context, req *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error) {
+	if offset, id, err := outputFrom(req.Header()); err != nil {
+		return nil, err
+	} else if offset != nil {
+		return connect.NewResponse(&process.UpdateResponse{}), s.received(req, *offset, id)
+	}
 	r, err := s.server.processes.find(req.Msg.GetProcess())
 	if err != nil {
 		return nil, selectFailure(err)

@@ -28,7 +28,8 @@ const (
 	outputGrace = 500 * time.Millisecond
 	// killLimit bounds the time that a kill waits for the end of the process.
 	killLimit = 5 * time.Second
-	// retention is the time for which the result of an ended process stays available.
+	// retention is the time for which the result of an ended process stays available. A client that
+	// goes on after its connection was cut has keptFor.
 	retention  = 30 * time.Second
 	maxRetired = 1024
 	// maxTag is the maximum length of a tag. Tags of ended processes are kept, too.
@@ -47,6 +48,7 @@ type processes struct {
 	logger *slog.Logger
 	grace  time.Duration // outputGrace; tests set another time
 	waits  sync.WaitGroup
+	kept   *budget
 
 	mu       sync.Mutex
 	closed   bool
@@ -58,17 +60,20 @@ type processes struct {
 	retired []retired // records of ended processes, oldest first
 }
 
-// retired is the record of an ended process. It is kept for retention.
+// retired is the record of an ended process. It is kept for keptFor.
 type retired struct {
+	was  *running
 	pid  uint32
 	tag  *string
 	end  *process.ProcessEvent_EndEvent
 	held bool // other processes held the output of the ended process open
 	at   time.Time
+	// replaced means that another process has the pid, so only the id of the ended one selects it.
+	replaced bool
 }
 
 func newProcesses(memory *child.Memory, logger *slog.Logger) *processes {
-	return &processes{memory: memory, logger: logger, grace: outputGrace, open: make(map[*running]struct{}), live: make(map[uint32]*running)}
+	return &processes{memory: memory, logger: logger, grace: outputGrace, kept: newBudget(), open: make(map[*running]struct{}), live: make(map[uint32]*running)}
 }
 
 func (ps *processes) start(l *launch) (*running, *subscriber, error) {
@@ -85,7 +90,7 @@ func (ps *processes) start(l *launch) (*running, *subscriber, error) {
 	ps.waits.Add(1)
 	ps.mu.Unlock()
 
-	l.memory, l.grace = ps.memory, ps.grace
+	l.memory, l.grace, l.kept = ps.memory, ps.grace, ps.kept
 	r, first, err := l.start()
 
 	ps.mu.Lock()
@@ -97,8 +102,11 @@ func (ps *processes) start(l *launch) (*running, *subscriber, error) {
 	}
 	ps.open[r] = struct{}{}
 	ps.live[r.pid] = r
-	// The pid is in use again, so a request for it means the new process.
-	ps.retired = slices.DeleteFunc(ps.retired, func(old retired) bool { return old.pid == r.pid })
+	for i := range ps.retired {
+		if ps.retired[i].pid == r.pid {
+			ps.retired[i].replaced = true
+		}
+	}
 	if ps.closed {
 		r.abandon()
 	}
@@ -128,10 +136,13 @@ func (ps *processes) retire(r *running, held bool) {
 		delete(ps.live, r.pid)
 	}
 	now := time.Now()
-	ps.retired = append(ps.retired, retired{pid: r.pid, tag: r.tag, end: r.end, held: held, at: now})
+	ps.retired = append(ps.retired, retired{was: r, pid: r.pid, tag: r.tag, end: r.end, held: held, at: now})
 	drop := max(0, len(ps.retired)-maxRetired)
-	for drop < len(ps.retired) && now.Sub(ps.retired[drop].at) > retention {
+	for drop < len(ps.retired) && now.Sub(ps.retired[drop].at) > keptFor {
 		drop++
+	}
+	for _, old := range ps.retired[:drop] {
+		ps.kept.leave(old.was.output)
 	}
 	ps.retired = slices.Delete(ps.retired, 0, drop)
 }
@@ -205,11 +216,38 @@ func (ps *processes) findRetired(s *process.ProcessSelector) (retired, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	for _, old := range slices.Backward(ps.retired) {
-		if selected(s, old.pid, old.tag) && time.Since(old.at) <= retention {
+		if !old.replaced && selected(s, old.pid, old.tag) && time.Since(old.at) <= retention {
 			return old, nil
 		}
 	}
 	return retired{}, notFound(s)
+}
+
+// findKept returns a process that runs, or that ended in the time for which its output is kept. If
+// id is not empty, it selects the process, and s does not.
+func (ps *processes) findKept(s *process.ProcessSelector, id string) (*running, error) {
+	if id == "" {
+		if r, err := ps.find(s); err == nil || errors.Is(err, errNoSelector) {
+			return r, err
+		}
+	}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, r := range ps.live {
+		if id != "" && r.id == id {
+			return r, nil
+		}
+	}
+	for _, old := range slices.Backward(ps.retired) {
+		named := !old.replaced && selected(s, old.pid, old.tag)
+		if id != "" {
+			named = old.was.id == id
+		}
+		if named && time.Since(old.at) <= keptFor {
+			return old.was, nil
+		}
+	}
+	return nil, notFound(s)
 }
 
 func (ps *processes) list() []*process.ProcessInfo {

@@ -1,0 +1,264 @@
+//go:build linux
+
+package envd
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+const (
+	// maxKeptOutput is the number of bytes of a process's newest output that are kept for a client that
+	// connects again.
+	maxKeptOutput = 1 << 20
+	// maxOnTheWay is the number of bytes that are kept, instead of maxKeptOutput, while a client
+	// receives the output that goes on after its connection was cut. So many bytes may be on the way to it.
+	maxOnTheWay = 2 * protocol.OutputStep
+	// maxAllKept bounds the memory of the kept output of all processes of a sandbox, including the
+	// memory that waits to be sent again.
+	maxAllKept = 16 << 20
+	// maxReplays bounds the memory that waits to be sent again.
+	maxReplays = maxAllKept / 2
+	// maxPieces bounds the number of pieces of the kept output of a process. It takes effect if a
+	// process writes a few bytes to stdout and stderr in turn.
+	maxPieces = 16 << 10
+	// keptFor is the time for which the output of an ended process is kept.
+	keptFor = time.Minute
+	// returnLimit bounds the time that a process waits for a client that goes on after its
+	// connection was cut. The process waits only before it would overwrite kept output.
+	returnLimit = 5 * time.Second
+
+	// sharedFrom is the number of bytes from which a chunk is kept itself. Smaller ones are copied,
+	// because a chunk always has a buffer of maxChunk bytes.
+	sharedFrom = maxChunk / 2
+	firstRoom  = 512 // size of the first buffer for copies
+)
+
+const (
+	chunkCost = int64(unsafe.Sizeof(chunk{}))
+	pieceCost = int64(unsafe.Sizeof(piece{}))
+)
+
+// futureError reports that output from an offset that a process has not reached was requested.
+type futureError struct{ from, next int64 }
+
+func (e *futureError) Error() string {
+	return fmt.Sprintf("byte %d of the output is yet to come: the process has written %d bytes", e.from, e.next)
+}
+
+var errTooManyReplays = fmt.Errorf("too much output waits to be sent again: the bound is %d MiB of a sandbox", maxReplays>>20)
+
+// piece is a part of the output of one stream.
+type piece struct {
+	of   stream
+	data []byte
+	in   *chunk // contains data; nil: data has a buffer of its own
+	cost int64  // bytes of memory
+}
+
+func (p *piece) hold() {
+	if p.in != nil {
+		p.in.refs.Add(1)
+	}
+}
+
+func (p *piece) release() {
+	if p.in != nil {
+		p.in.release()
+	}
+}
+
+// kept is the newest output of a process. The mutex of its output protects it. It allocates
+// nothing before the first byte, and its buffers grow with the output.
+type kept struct {
+	budget *budget
+	cost   atomic.Int64 // bytes of memory
+
+	pieces      []piece // oldest first
+	first, next int64   // offsets of the oldest kept byte, and of the byte that comes next
+
+	// Small chunks are copied to room.
+	room   []byte
+	tail   *chunk // contains room; nil: room is in a buffer of its own
+	size   int    // of the newest buffer
+	joined bool   // the newest piece ends where room begins
+}
+
+// add keeps the data of a chunk, and drops the oldest output beyond limit bytes and maxPieces.
+func (k *kept) add(c *chunk, limit int64) {
+	k.next += int64(len(c.data))
+	if len(c.data) >= sharedFrom {
+		c.refs.Add(1)
+		k.push(piece{of: c.of, data: c.data, in: c, cost: chunkCost + pieceCost}, false)
+	} else {
+		k.copy(c.of, c.data)
+	}
+	for len(k.pieces) > 1 && (k.next-k.first-int64(len(k.pieces[0].data)) >= limit || len(k.pieces) > maxPieces) {
+		k.drop()
+	}
+}
+
+func (k *kept) copy(of stream, data []byte) {
+	for len(data) > 0 {
+		cost := int64(0)
+		if len(k.room) == 0 {
+			cost = k.grow(len(data))
+		}
+		part := k.room[:copy(k.room, data)]
+		k.room, data = k.room[len(part):], data[len(part):]
+		if last := len(k.pieces) - 1; cost == 0 && k.joined && k.pieces[last].of == of {
+			p := &k.pieces[last]
+			p.data = p.data[:len(p.data)+len(part)]
+			continue
+		}
+		if k.tail != nil {
+			k.tail.refs.Add(1)
+		}
+		k.push(piece{of: of, data: part, in: k.tail, cost: pieceCost + cost}, true)
+	}
+}
+
+// grow makes room, and returns the number of bytes of its memory.
+func (k *kept) grow(needed int) int64 {
+	k.leaveTail()
+	for k.size = max(firstRoom, min(2*k.size, maxChunk)); k.size < min(needed, maxChunk); {
+		k.size *= 2
+	}
+	k.joined = false
+	if k.size < maxChunk {
+		k.room = make([]byte, k.size)
+		return int64(k.size)
+	}
+	k.tail = newChunk(stdout)
+	k.room = k.tail.buf[:]
+	return chunkCost
+}
+
+func (k *kept) leaveTail() {
+	if k.tail != nil {
+		k.tail.release()
+	}
+	k.tail, k.room, k.joined = nil, nil, false
+}
+
+func (k *kept) push(p piece, joined bool) {
+	k.pieces = append(k.pieces, p)
+	k.joined = joined
+	k.charge(p.cost)
+}
+
+func (k *kept) charge(cost int64) {
+	k.cost.Add(cost)
+	k.budget.used.Add(cost)
+}
+
+// drop drops the oldest piece.
+func (k *kept) drop() {
+	p := k.pieces[0]
+	k.pieces[0] = piece{}
+	k.pieces = k.pieces[1:]
+	k.first += int64(len(p.data))
+	k.charge(-p.cost)
+	p.release()
+	if len(k.pieces) == 0 {
+		k.pieces = nil
+		k.leaveTail()
+	}
+}
+
+// from returns the kept output from an offset, which must not be less than first. The caller must
+// release every piece.
+func (k *kept) from(offset int64) (pieces []piece, cost int64) {
+	at := k.next
+	i := len(k.pieces)
+	for i > 0 && at > offset {
+		i--
+		at -= int64(len(k.pieces[i].data))
+	}
+	pieces = slices.Clone(k.pieces[i:])
+	for n := range pieces {
+		pieces[n].hold()
+		cost += pieces[n].cost
+	}
+	if at < offset {
+		pieces[0].data = pieces[0].data[offset-at:]
+	}
+	return pieces, cost
+}
+
+// budget bounds the memory of the kept output of all processes of a sandbox. Its mutex is locked
+// before that of an output.
+type budget struct {
+	used    atomic.Int64 // bytes of memory
+	replays atomic.Int64 // those of used that wait to be sent again
+
+	mu    sync.Mutex
+	live  map[*output]struct{}
+	ended []*output // oldest first
+}
+
+func newBudget() *budget { return &budget{live: make(map[*output]struct{})} }
+
+func (b *budget) join(o *output) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.live[o] = struct{}{}
+}
+
+// end records that the process of an output has ended.
+func (b *budget) end(o *output) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.live, o)
+	b.ended = append(b.ended, o)
+}
+
+// leave drops everything that is kept of an output.
+func (b *budget) leave(o *output) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.live, o)
+	b.ended = slices.DeleteFunc(b.ended, func(other *output) bool { return other == o })
+	o.dropKept(true)
+}
+
+// reclaim drops output beyond the bound: first that of ended processes, oldest first, and then the
+// oldest output of the process whose kept output needs the most memory.
+func (b *budget) reclaim() {
+	if b.used.Load() <= maxAllKept {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.ended) > 0 && b.used.Load() > maxAllKept {
+		b.ended[0].dropKept(true)
+		b.ended = b.ended[1:]
+	}
+	for b.used.Load() > maxAllKept {
+		var largest *output
+		for o := range b.live {
+			if largest == nil || o.kept.cost.Load() > largest.kept.cost.Load() {
+				largest = o
+			}
+		}
+		if largest == nil || !largest.dropKept(false) {
+			return // what is left waits to be sent again
+		}
+	}
+}
+
+// replay reserves memory that waits to be sent again, until the caller calls it with -cost.
+func (b *budget) replay(cost int64) error {
+	if b.replays.Add(cost) > maxReplays && cost > 0 {
+		b.replays.Add(-cost)
+		return errTooManyReplays
+	}
+	b.used.Add(cost)
+	return nil
+}

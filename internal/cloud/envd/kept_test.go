@@ -1,0 +1,97 @@
+//go:build linux
+
+package envd
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
+)
+
+// everything returns all output that a subscriber of an ended process receives.
+func everything(s *subscriber) string {
+	var b strings.Builder
+	for _, data := s.replayed(); data != nil; _, data = s.replayed() {
+		b.Write(data)
+	}
+	return b.String() + strings.ReplaceAll(s.drain(), "|", "")
+}
+
+// TestKept checks that two subscribers receive the same output from any kept byte on, and that
+// a byte which is yet to come or no longer kept is reported.
+func TestKept(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	b := newBudget()
+	o, first := newOutput(b)
+	o.unsubscribe(first)
+	var all strings.Builder
+	for all.Len() < 3*maxKeptOutput {
+		text := strings.Repeat(string(rune('a'+random.IntN(26))), 1+random.IntN(1<<random.IntN(16))%maxChunk)
+		all.WriteString(text)
+		o.put(stream(random.IntN(2)), text)
+	}
+	if kept := o.kept.next - o.kept.first; kept < maxKeptOutput || kept > maxKeptOutput+maxChunk {
+		t.Errorf("%d bytes are kept, want %d", kept, maxKeptOutput)
+	}
+	if used := b.used.Load(); used != o.kept.cost.Load() || used > 3*maxKeptOutput {
+		t.Errorf("%d bytes of memory are used, and %d by the output", used, o.kept.cost.Load())
+	}
+	o.end()
+	size := int64(all.Len())
+	for range 100 {
+		offset := size - random.Int64N(maxKeptOutput)
+		for range 2 {
+			s, begin, err := o.subscribeFrom(offset, 0)
+			must.Do(t, err)
+			if got := everything(s); begin != offset || got != all.String()[offset:] {
+				t.Errorf("from byte %d: got %d bytes from %d on, want the last %d", offset, len(got), begin, size-offset)
+			}
+			o.unsubscribe(s)
+		}
+	}
+	if _, _, err := o.subscribeFrom(size+1, 0); err == nil {
+		t.Error("got no error for a byte that is yet to come")
+	}
+	s, begin, err := o.subscribeFrom(0, 0)
+	must.Do(t, err)
+	if begin != o.kept.first || begin == 0 {
+		t.Errorf("a byte that is no longer kept: got output from %d on, want %d", begin, o.kept.first)
+	}
+	o.unsubscribe(s)
+	b.leave(o)
+	if used, replays := b.used.Load(), b.replays.Load(); used != 0 || replays != 0 {
+		t.Errorf("%d bytes of memory are used after the end, %d to be sent", used, replays)
+	}
+}
+
+// TestKeptBudget checks that the output of ended processes is dropped first, and that the output of
+// all processes remains within the bound.
+func TestKeptBudget(t *testing.T) {
+	t.Parallel()
+	b := newBudget()
+	var outputs []*output
+	for i := range 40 {
+		o, first := newOutput(b)
+		o.unsubscribe(first)
+		outputs = append(outputs, o)
+		for range maxKeptOutput / maxChunk {
+			o.put(stdout, strings.Repeat("x", maxChunk))
+		}
+		if i < 4 {
+			o.end()
+		}
+	}
+	if used := b.used.Load(); used > maxAllKept {
+		t.Errorf("%d bytes are used, want at most %d", used, maxAllKept)
+	}
+	for i, o := range outputs {
+		if kept := o.kept.cost.Load(); (kept == 0) != (i < 4) {
+			t.Errorf("%d: %d bytes are kept", i, kept)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+// TestOffsetsOfADaemon checks what the client makes of the offsets that a daemon reports, also of a
+// daemon that lies.
+func TestOffsetsOfADaemon(t *testing.T) {
+	t.Parallel()
+	at := outputFrom{offset: 100, of: "mine"}
+	for name, tt := range map[string]struct {
+		from             outputFrom
+		offset, of       string
+		want             string // part of the error; "": none
+		resumable        bool
+		missing, reached int64
+	}{
+		"none":              {at, "", "", "", false, 0, 0},
+		"the requested one": {at, "100", "mine", "", true, 0, 100},
+		"from now on":       {outputFrom{now: true}, "77", "theirs", "", true, 0, 77},
+		"the start":         {outputFrom{}, "0", "new", "", true, 0, 0},
+		"earlier":           {at, "99", "mine", "before the requested byte 100", false, 0, 0},
+		"later":             {at, "130", "mine", "30 bytes of output from byte 100 on", false, 30, 0},
+		"negative":          {at, "-1", "mine", "not a number of bytes", false, 0, 0},
+		"too large":         {at, "9223372036854775807", "mine", "not a number of bytes", false, 0, 0},
+		"no number":         {outputFrom{now: true}, "now", "mine", "not a number of bytes", false, 0, 0},
+		"of another":        {at, "100", "theirs", `the output of "theirs"`, false, 0, 0},
+		"of nobody":         {outputFrom{now: true}, "0", "", `the output of ""`, false, 0, 0},
+		"very long":         {at, strings.Repeat("9", 1<<20), "mine", "not a number of bytes", false, 0, 0},
+	} {
+		a := &attachment{}
+		header := http.Header{}
+		header.Set(protocol.HeaderOutputFrom, tt.offset)
+		header.Set(protocol.HeaderOutputOf, tt.of)
+		err := a.begin(tt.from, header)
+		if (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || len(err.Error()) > 500) {
+			t.Errorf("%s: got %v, want %q", name, err, tt.want)
+		}
+		if a.resumable != tt.resumable || a.offset.Load() != tt.reached {
+			t.Errorf("%s: it can go on: %v at %d, want %v at %d", name, a.resumable, a.offset.Load(), tt.resumable, tt.reached)
+		}
+		if lost, ok := errors.AsType[*OutputLostError](err); ok != (tt.missing > 0) || ok && (lost.Missing != tt.missing || lost.From != 100) {
+			t.Errorf("%s: got %+v, want that %d bytes are missing", name, lost, tt.missing)
+		}
+	}
+}
+
+// TestReceipts checks that bytes which arrive during a report are reported after it. The process
+// waits for this report if it writes no more than the daemon keeps.
+func TestReceipts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const from, step = 100, protocol.OutputStep
+		answers := make(chan error)
+		var sent []int64
+		r := newReceipts(t.Context(), from, func(ctx context.Context, offset int64) error {
+			sent = append(sent, offset)
+			select {
+			case err := <-answers:
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		var want []int64
+		expect := func(offsets ...int64) {
+			synctest.Wait()
+			if want = append(want, offsets...); !slices.Equal(sent, want) {
+				t.Fatalf("got reports of %v, want %v", sent, want)
+			}
+		}
+		r.report(from + step - 1)
+		expect()
+		r.report(from + step)
+		expect(from + step)
+		for n := range int64(5) {
+			r.report(from + (2+n)*step)
+		}
+		r.report(from + 7*step - 1)
+		expect()
+		answers <- errors.New("cut off")
+		answers <- nil // the same report once more, with the newest offset
+		answers <- nil // the one that became due meanwhile
+		expect(from+6*step, from+6*step)
+		r.report(from + 7*step)
+		expect(from + 7*step)
+		r.end() // in the middle of a report
+		expect()
+	})
+}
+
+// TestNegativeOffset checks that a negative offset is refused before any request.
+func TestNegativeOffset(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	sb := s.sandbox()
+	for name, connect := range map[string]func(from *int64) error{
+		"Commands": func(from *int64) error {
+			_, err := sb.Commands.Connect(t.Context(), ByPID(1), &CommandConnectParams{From: from})
+			return err
+		},
+		"PTY": func(from *int64) error {
+			_, err := sb.PTY.Connect(t.Context(), ByPID(1), &PTYConnectParams{From: from})
+			return err
+		},
+	} {
+		if err := connect(new(int64(-1))); !errors.Is(err, api.ErrInvalidArgument) {
+			t.Errorf("%s: a negative offset: got %v, want %v", name, err, api.ErrInvalidArgument)
+		}
+	}
+}
