@@ -87,17 +87,27 @@ func (c *cutting) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// checkCut makes calls that are cut off. If fails is set, each of them must fail.
+// checkCut makes calls that are cut off. If fails is set, each of them must fail, and they are made
+// at the same time, because some of them try again for a while.
 func checkCut(t *testing.T, when string, fails bool, calls map[string]func() error) {
 	t.Helper()
+	var all sync.WaitGroup
+	defer all.Wait()
 	for name, call := range calls {
-		err := call()
-		if err == nil {
-			if fails {
-				t.Errorf("%s, %s: no error", name, when)
-			}
-			continue
+		if fails {
+			all.Go(func() { checkCutCall(t, name, when, fails, call()) })
+		} else {
+			checkCutCall(t, name, when, fails, call())
 		}
+	}
+}
+
+func checkCutCall(t *testing.T, name, when string, fails bool, err error) {
+	t.Helper()
+	switch {
+	case err == nil && fails:
+		t.Errorf("%s, %s: no error", name, when)
+	case err != nil:
 		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s, %s: %v: it matches a context's error, and none has ended", name, when, err)
 		}
