@@ -37,11 +37,7 @@ func (sb *Sandbox) WaitPort(ctx context.Context, port int) error {
 			return closedUntil(err, closed)
 		}
 		closed = err
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep(ctx, wait) {
 			return closedUntil(context.Cause(ctx), err)
 		}
 	}

@@ -140,11 +140,7 @@ func again(ctx context.Context, connect func() error) error {
 		if err == nil || isFinal(err) {
 			return err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep(ctx, pause) {
 			return err
 		}
 	}
@@ -158,6 +154,10 @@ func isFinal(err error) bool {
 	answer, ok := errors.AsType[*connect.Error](err)
 	return ok && connect.IsWireError(answer) && answer.Code() != connect.CodeResourceExhausted
 }
+
+// receiptPause is the least time between two reports of received output. A report costs about as much
+// as a quarter of a megabyte of output.
+const receiptPause = 8 * time.Millisecond
 
 // receipts reports to the daemon how much output of a stream has been received. The daemon keeps
 // the rest, for another stream.
@@ -183,12 +183,11 @@ func newReceipts(ctx context.Context, from int64, send func(ctx context.Context,
 	r := &receipts{due: from + protocol.OutputStep, wake: make(chan struct{}, 1), end: func() { cancel(); sending.Wait() }}
 	r.start = sync.OnceFunc(func() {
 		sending.Go(func() {
-			for {
+			for paused := true; paused; paused = sleep(ctx, receiptPause) {
 				select {
 				case <-r.wake:
 					_ = again(ctx, func() error { return send(ctx, r.newest.Load()) }) // without it, the process waits
 				case <-ctx.Done():
-					return
 				}
 			}
 		})
@@ -197,8 +196,8 @@ func newReceipts(ctx context.Context, from int64, send func(ctx context.Context,
 }
 
 // report reports that the output before an offset has been received. It requests a report once for
-// every [protocol.OutputStep] bytes. One report is sent at a time. If further reports become due
-// meanwhile, a single one with the newest offset follows.
+// every [protocol.OutputStep] bytes. One report is sent at a time, and a pause follows it. If further
+// reports become due meanwhile, a single one with the newest offset is sent next.
 func (r *receipts) report(offset int64) {
 	if offset < r.due {
 		return

@@ -74,6 +74,7 @@ func TestReceipts(t *testing.T) {
 		})
 		var want []int64
 		expect := func(offsets ...int64) {
+			sleep(t.Context(), receiptPause)
 			synctest.Wait()
 			if want = append(want, offsets...); !slices.Equal(sent, want) {
 				t.Fatalf("got reports of %v, want %v", sent, want)
@@ -90,8 +91,8 @@ func TestReceipts(t *testing.T) {
 		expect()
 		answers <- errors.New("cut off")
 		answers <- nil // the same report once more, with the newest offset
-		answers <- nil // the one that became due meanwhile
-		expect(from+6*step, from+6*step)
+		expect(from+6*step, from+6*step) // the second one became due meanwhile
+		answers <- nil
 		r.report(from + 7*step)
 		expect(from + 7*step)
 		r.end() // in the middle of a report

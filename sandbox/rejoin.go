@@ -99,7 +99,12 @@ func pauseFor(ctx context.Context, fruitless int) bool {
 	if fruitless < 2 {
 		return ctx.Err() == nil
 	}
-	timer := time.NewTimer(min(rejoinPause<<min(fruitless, 10), maxRejoinPause))
+	return sleep(ctx, min(rejoinPause<<min(fruitless, 10), maxRejoinPause))
+}
+
+// sleep waits for d. It returns false if ctx ends before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

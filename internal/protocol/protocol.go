@@ -51,12 +51,13 @@ const (
 	HeaderOutputOf = "E2bctl-Output-Of"
 	// HeaderOutputStream names a stream of output, in the header of its answer. While the client
 	// receives output, it sends the header in Update requests together with HeaderOutputFrom, the
-	// offset of the first byte that it has not received, and HeaderOutputOf. It does so at least
-	// once for every OutputStep bytes. The process waits for these requests, so that the bytes which the client
+	// offset of the first byte that it has not received, and HeaderOutputOf. It does so soon after
+	// every OutputStep bytes. The process waits for these requests, so that the bytes which the client
 	// has not received are still kept after a cut. In a Connect request it names the stream that
 	// was cut, which ends.
 	HeaderOutputStream = "E2bctl-Output-Stream"
-	// OutputStep is half of the bytes that may be on the way to such a client.
+	// OutputStep is the number of received bytes after which such a client sends a request. The
+	// daemon lets at least twice as many bytes be on the way to the client.
 	OutputStep = 1 << 20
 	// OutputFromNow requests the output that a process writes from now on.
 	OutputFromNow = "now"

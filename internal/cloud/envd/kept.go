@@ -17,9 +17,12 @@ const (
 	// maxKeptOutput is the number of bytes of a process's newest output that are kept for a client that
 	// connects again.
 	maxKeptOutput = 1 << 20
-	// maxOnTheWay is the number of bytes that are kept, instead of maxKeptOutput, while a client
-	// receives the output that goes on after its connection was cut. So many bytes may be on the way to it.
-	maxOnTheWay = 2 * protocol.OutputStep
+	// maxOnTheWay bounds the bytes on the way to a client that goes on after its connection was cut.
+	// They are kept until the client has reported that it has received them, even if they are more
+	// than maxKeptOutput.
+	maxOnTheWay = 8 * protocol.OutputStep
+	// scarceOnTheWay is the bound instead of maxOnTheWay while more than half of maxAllKept is in use.
+	scarceOnTheWay = 2 * protocol.OutputStep
 	// maxAllKept bounds the memory of the kept output of all processes of a sandbox, including the
 	// memory that waits to be sent again.
 	maxAllKept = 16 << 20

@@ -317,7 +317,11 @@ func (o *output) await(n int) {
 func (o *output) displaces(n int64) (until time.Time, wait bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	full := func(received int64) bool { return o.kept.next+n-received > maxOnTheWay }
+	most := int64(maxOnTheWay)
+	if o.kept.budget.used.Load() > maxAllKept/2 {
+		most = scarceOnTheWay
+	}
+	full := func(received int64) bool { return o.kept.next+n-received > most }
 	if o.away != nil && !time.Now().Before(o.away.until) {
 		o.away = nil
 	}
@@ -333,11 +337,15 @@ func (o *output) keep(c *chunk) []*subscriber {
 	defer o.kept.budget.reclaim()
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	next := o.kept.next + int64(len(c.data))
 	limit := int64(maxKeptOutput)
-	if o.away != nil || len(o.subscribers) > 0 && o.subscribers[0].stream != 0 {
-		limit = maxOnTheWay
+	if o.away != nil {
+		limit = max(limit, next-o.away.received)
 	}
-	o.kept.add(c, limit)
+	if len(o.subscribers) > 0 && o.subscribers[0].stream != 0 {
+		limit = max(limit, next-o.subscribers[0].received)
+	}
+	o.kept.add(c, min(limit, maxOnTheWay))
 	return o.subscribers
 }
 
