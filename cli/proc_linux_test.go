@@ -36,6 +36,27 @@ func TestProcAttach(t *testing.T) {
 		p.types("\x04") // the end of the input
 		p.ends(5)
 	})
+	t.Run("output of before", func(t *testing.T) {
+		t.Parallel()
+		process, err := sb.Commands.Start(t.Context(), "echo first; echo second; read a; echo $a", &sandbox.CommandParams{Input: true})
+		must.Do(t, err)
+		pid := strconv.Itoa(process.PID())
+		p := atTerminal(t, cloud, "proc", "attach", "--from", "6", sb.ID(), pid)
+		p.sees("second")
+		p.types("\x03")
+		p.sees("--from 13 goes on with its output")
+		p.ends(130)
+		must.Do(t, process.SendInput(t.Context(), []byte("third\n")))
+		if _, err := process.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p = atTerminal(t, cloud, "proc", "attach", "--from", "0", sb.ID(), pid)
+		p.sees("first\r\nsecond\r\nthird\r\n")
+		p.ends(0)
+		p = atTerminal(t, cloud, "proc", "attach", "--from", "20", sb.ID(), pid)
+		p.sees("byte 20 of the output is yet to come: the process has written 19 bytes")
+		p.ends(125)
+	})
 	t.Run("a process without input", func(t *testing.T) {
 		t.Parallel()
 		process, err := sb.Commands.Start(t.Context(), "until [ -e end ]; do sleep 0.01; done; exit 3", nil)

@@ -9,7 +9,10 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"connectrpc.com/connect"
+
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -90,7 +93,7 @@ func TestReceipts(t *testing.T) {
 		r.report(from + 7*step - 1)
 		expect()
 		answers <- errors.New("cut off")
-		answers <- nil // the same report once more, with the newest offset
+		answers <- nil                   // the same report once more, with the newest offset
 		expect(from+6*step, from+6*step) // the second one became due meanwhile
 		answers <- nil
 		r.report(from + 7*step)
@@ -98,6 +101,25 @@ func TestReceipts(t *testing.T) {
 		r.end() // in the middle of a report
 		expect()
 	})
+}
+
+// TestOffsetWithoutKeptOutput checks that a daemon that keeps no output is reported by name.
+func TestOffsetWithoutKeptOutput(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.connect = func(ctx context.Context, r *process.ConnectRequest, stream *connect.ServerStream[process.ConnectResponse]) error {
+		pid := r.GetProcess().GetPid()
+		start := &process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: pid}}}
+		if err := stream.Send(&process.ConnectResponse{Event: start}); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	_, err := s.sandbox().Commands.Connect(t.Context(), ByPID(7), &CommandConnectParams{From: new(int64)})
+	if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "CommandConnectParams.From") {
+		t.Errorf("got %v, want %v with the name of the parameter", err, errors.ErrUnsupported)
+	}
 }
 
 // TestNegativeOffset checks that a negative offset is refused before any request.

@@ -44,6 +44,7 @@ func Words(text string) string {
 		`mode="filesystem" (memory false)`, "--mode filesystem",
 		"WithEnvFile", "--env-file",
 		"RunCodeParams.Envs", "--env",
+		"CommandConnectParams.From", "--from",
 		"RunCodeParams.Stdin", "input",
 		"sandbox: WithMount(", "--mount (",
 		"sandbox: WithVolume(", "--volume (",
