@@ -45,7 +45,7 @@ type KeyMask struct {
 	Prefix string `json:"prefix"`
 	// ValueLength is the number of characters after the prefix.
 	ValueLength int `json:"valueLength"`
-	// First contains the first few of these characters, and Last the last few.
+	// First contains the first few characters after the prefix, and Last the last few.
 	First string `json:"maskedValuePrefix"`
 	Last  string `json:"maskedValueSuffix"`
 }

@@ -40,7 +40,7 @@ type source int
 
 const (
 	fromDefault source = iota
-	fromFile           // from .env in the working directory; a file that the program names is fromNamedFile
+	fromFile           // from .env in the working directory; see fromNamedFile for a file that the program names
 	fromNamedFile
 	fromEnvironment
 	fromProgram
@@ -69,8 +69,9 @@ func WithSandboxURL(url string) Option {
 	return func(s *settings) error { return s.sandboxURL.set(url) }
 }
 
-// WithVolumeURL sets the address of the files in volumes. The default is the address of the API or
-// an address under the volume's domain.
+// WithVolumeURL sets the address of the files in volumes. By default this is the address of the API
+// if that address was set explicitly or the volume has no domain. Otherwise it is https://api.
+// followed by the volume's domain.
 func WithVolumeURL(url string) Option {
 	return func(s *settings) error { return s.volumeURL.set(url) }
 }

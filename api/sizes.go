@@ -19,8 +19,9 @@ func mebibytes(bytes int64) int64 {
 	return (bytes-1)>>20 + 1
 }
 
-// sandboxJSON is the JSON of a sandbox in the API. Lists are decoded into it directly: for a type
-// with an UnmarshalJSON method, encoding/json reads the text twice as often.
+// sandboxJSON is the JSON of a sandbox in the API. Lists of sandboxes are decoded into sandboxJSON
+// directly, because SandboxInfo has an UnmarshalJSON method. For a type with this method,
+// encoding/json reads the text twice as often.
 type sandboxJSON struct {
 	sandboxFields
 	sizes

@@ -10,9 +10,9 @@ import (
 
 // asleep records those pauses of a sandbox that its handle requested or noticed.
 //
-// If a pause that this handle requested interrupts calls, these calls wait until the pause is over.
-// They do not resume the sandbox, because the program wanted the pause. Only a new call, or Resume,
-// may end this pause.
+// Calls may be interrupted by a pause that this handle requested. The interrupted calls wait until
+// the pause is over. They do not resume the sandbox, because the program wanted the pause. Only a
+// new call, or Resume, may end this pause.
 type asleep struct {
 	mu    sync.Mutex
 	over  chan struct{} // closed at the end of a pause that this handle requested; nil without such a pause

@@ -165,8 +165,8 @@ func loginShell(command string) []string { return []string{"/bin/bash", "-l", "-
 // .bashrc cannot change the outcome.
 func ownShell(line string) []string { return []string{"/bin/bash", "-p", "-c", line} }
 
-// run runs argv to its end. The command ends when ctx ends. Apart from [*ExitError], run returns
-// errors unchanged.
+// run runs argv to its end. The command ends when ctx ends. If the exit status is not 0, the error
+// is an [*ExitError]. run returns any other error unchanged.
 func (c *Commands) run(ctx context.Context, argv []string, p *CommandParams) (*CommandResult, error) {
 	ctx, release := limited(ctx, p.Timeout)
 	defer release()

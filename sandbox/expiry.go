@@ -28,11 +28,11 @@ type Expiry struct {
 	// [DefaultLifetime].
 	After time.Duration
 	// Renew makes the lifetime a lease: the open handle renews it each time half of it has
-	// passed. After must then be 0, or 15 seconds to an hour.
+	// passed. With Renew, the field After must be 0, or 15 seconds to an hour.
 	//
-	// Without Renew, an After other than 0 is a fixed lifetime, which ends even if the sandbox is in
-	// use. Without Renew and with an After of 0, the lifetime is a lease if Then is [ThenKill], and
-	// a fixed lifetime otherwise.
+	// Without Renew, the lifetime is fixed if the field After is not 0. A fixed lifetime ends even if
+	// the sandbox is in use. If After is 0, the lifetime is a lease if Then is [ThenKill], and fixed
+	// otherwise.
 	Renew bool
 	// Then is the action at the end of the lifetime; empty means [ThenKill]. [Connect] resumes a
 	// paused sandbox.

@@ -21,7 +21,7 @@ func onePlusOne(ctx context.Context, sb *sandbox.Sandbox) error { return two(ctx
 
 func onePlusOneInPandas(ctx context.Context, sb *sandbox.Sandbox) error { return two(ctx, sb, pandas) }
 
-// two runs a cell, and returns an error unless its value is 2.
+// two executes code as a cell. It returns an error if the value of the cell is not 2.
 func two(ctx context.Context, sb *sandbox.Sandbox, code string) error {
 	execution, err := sb.RunCode(ctx, code, nil)
 	if err == nil && execution.Text() != "2" {

@@ -140,7 +140,8 @@ func copied(files int, size int64) measurement {
 	}
 }
 
-// kept measures the memory of a cloud with many paused sandboxes and a crowd of running sandboxes.
+// kept measures the memory of a cloud with b.crowd running sandboxes and ten times as many paused
+// sandboxes.
 func (b *bench) kept(ctx context.Context, _ int) (r result, err error) {
 	// The Python from which a cloud starts kernels loads pandas in the background. Until that
 	// is done, it has less memory, in both clouds.

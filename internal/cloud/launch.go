@@ -26,8 +26,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// launch starts a sandbox. It then runs the commands of the sandbox's template, unless the sandbox
-// continues from saved memory in which these commands already run.
+// launch starts a sandbox. If the sandbox does not continue from saved memory, launch then runs the
+// commands of the sandbox's template. In saved memory, these commands already run.
 func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
 	c.telemetry.Open(spec.ID) // not in open, because sandboxes of builds use the logs of builds
 	all, err := c.shownTo(ctx, spec)
@@ -46,9 +46,9 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	return r.instance(), nil
 }
 
-// open starts a sandbox and makes its ports reachable. all are the mounts that the sandbox did
-// not request. If the engine ends by itself meanwhile, open waits for the next engine and tries
-// again.
+// open starts a sandbox and makes its ports reachable. all are the mounts that the sandbox gets
+// without a request. If the engine ends by itself during the call, open waits for the next engine
+// and tries again.
 func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec, all []engine.Mount) (*reachable, error) {
 	for {
 		r, err := c.openOnce(ctx, spec, all)
@@ -122,7 +122,7 @@ func (c *Cloud) reach(spec lifecycle.Spec, sandbox engine.Sandbox, report engine
 	return &reachable{Sandbox: sandbox, cloud: c, engine: report, id: spec.ID, asks: spec.Asks}
 }
 
-// newDenials returns the denials of a sandbox, which may be added as long as it lives.
+// newDenials returns the denials of a sandbox. Denials may be added as long as the sandbox lives.
 func (c *Cloud) newDenials(ctx context.Context, id string) *network.Denials {
 	ctx = context.WithoutCancel(ctx)
 	return &network.Denials{
@@ -131,9 +131,9 @@ func (c *Cloud) newDenials(ctx context.Context, id string) *network.Denials {
 	}
 }
 
-// newDoor returns the door that adds headers to the requests of a sandbox, and the certificate
-// of the door's authority for programs inside. It returns nil if the sandbox has no header
-// rules.
+// newDoor returns the door that adds headers to the requests of a sandbox. It also returns the
+// certificate of the door's authority, for programs in the sandbox. If the sandbox has no header
+// rules, newDoor returns nil for both.
 func (c *Cloud) newDoor(spec lifecycle.Spec) (*headers.Door, []byte, error) {
 	if !spec.Headers {
 		return nil, nil, nil
@@ -146,7 +146,8 @@ func (c *Cloud) newDoor(spec lifecycle.Spec) (*headers.Door, []byte, error) {
 	return door, authority.PEM(), nil
 }
 
-// holdVolumes returns the volumes of a sandbox. They cannot be deleted until release is called.
+// holdVolumes returns the volumes of a sandbox. The volumes cannot be deleted until release is
+// called.
 func (c *Cloud) holdVolumes(mounts []lifecycle.VolumeMount) (shared []engine.Volume, release func(), err error) {
 	var held []func()
 	release = sync.OnceFunc(func() {
@@ -165,9 +166,9 @@ func (c *Cloud) holdVolumes(mounts []lifecycle.VolumeMount) (shared []engine.Vol
 	return shared, release, nil
 }
 
-// startError converts the error of a sandbox that cannot start on this machine. The new error
-// names the responsible field of the request or option of the cloud. Any other error is
-// returned unchanged.
+// startError converts the error of a sandbox that cannot start on this machine. The new error names
+// the cause: a field of the request, or an option of the cloud. Any other error is returned
+// unchanged.
 func startError(err error) error {
 	if errors.Is(err, engine.ErrTooLarge) {
 		return &lifecycle.RefusedError{Reason: fmt.Sprintf("envVars are too large: a sandbox takes %d KiB in all", guest.MaxConfig>>10)}
@@ -187,7 +188,7 @@ func startError(err error) error {
 	return &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: %s: %v", what, err)}
 }
 
-// wake resumes a sandbox for a request to it.
+// wake resumes a sandbox because a request to the sandbox has arrived.
 func (c *Cloud) wake(ctx context.Context, id string) error {
 	err := c.sandboxes.Wake(ctx, id)
 	_, limit := errors.AsType[*lifecycle.LimitError](err)
@@ -203,8 +204,8 @@ func (c *Cloud) wake(ctx context.Context, id string) error {
 	return fmt.Errorf("%w: %w", edge.ErrBusy, err)
 }
 
-// asleep returns the paused sandboxes that a request resumes. With an id, it returns only that
-// sandbox; with "", all of them.
+// asleep returns those paused sandboxes that a request would resume. If id is not "", asleep returns
+// at most the sandbox with this id.
 func (c *Cloud) asleep(id string) []edge.Sandbox {
 	var found []*lifecycle.Sandbox
 	if id == "" {
@@ -280,8 +281,7 @@ func (c *Cloud) config(spec lifecycle.Spec, by engine.Report) guest.Config {
 
 // needsProxy reports whether the environment of programs names the proxy. It does in three cases:
 // there is no other egress path, only another proxy can resolve outside names, or most traffic is
-// denied. In the last case the proxy can explain the denial, whereas a refused connection explains
-// nothing.
+// denied. In the last case the proxy can explain the denial. A refused connection explains nothing.
 func (c *Cloud) needsProxy(rules *network.Rules, by engine.Report) bool {
 	return rules.DenyAll() || c.dialer.Proxy != nil || by.Egress != engine.EgressTransparent
 }
@@ -309,7 +309,7 @@ type reachable struct {
 	id      string
 	denials *network.Denials
 	asks    *network.Asks
-	door    *headers.Door // nil: no header rules
+	door    *headers.Door // nil if the sandbox has no header rules
 	release func()        // releases the volumes of the sandbox
 }
 
@@ -363,9 +363,9 @@ func (r *reachable) run() {
 	r.cloud.telemetry.Run(r.id, r.Usage)
 }
 
-// Checkpoint saves the files of the sandbox and, unless memory is "", its memory. With share,
-// the files become a layer if the engine has layers. Meanwhile the sandbox is stopped, and
-// connections into it wait. A sandbox that cannot continue afterwards ends.
+// Checkpoint saves the files of the sandbox and, if memory is not "", its memory. With share, the
+// files become a layer if the engine has layers. During the call, the sandbox is stopped and
+// connections into it wait. If the sandbox cannot continue afterwards, it ends.
 func (r *reachable) Checkpoint(ctx context.Context, dir, memory string, share bool) (shared bool, err error) {
 	if err := r.Hold(ctx); err != nil {
 		return false, err
@@ -388,8 +388,8 @@ func (r *reachable) Checkpoint(ctx context.Context, dir, memory string, share bo
 	return true, complete()
 }
 
-// saveFiles saves the files of the frozen sandbox. With share, the files become a layer if the
-// engine has layers. In this case the caller must call complete. Otherwise complete is nil.
+// saveFiles saves the files of the frozen sandbox. With share, the files become a layer if the engine
+// has layers. If the files become a layer, the caller must call complete. Otherwise complete is nil.
 func (r *reachable) saveFiles(ctx context.Context, dir string, share bool) (complete func() error, err error) {
 	if share {
 		if complete, err := r.SaveLayer(ctx, dir); !errors.Is(err, &engine.LackError{Feature: engine.SharedLayers}) {
@@ -441,8 +441,8 @@ func (r *reachable) SetEgress(rules *network.Rules) {
 	r.Sandbox.SetEgress(egress)
 }
 
-// egress returns the network access of a sandbox with these rules. If the cloud has the option Ask,
-// the function in Ask decides about hosts that the rules allow without naming them.
+// egress returns the network access of a sandbox with these rules. Rules may allow a host without
+// naming it. If the cloud has the option Ask, the function in Ask decides about such hosts.
 func (c *Cloud) egress(id string, rules *network.Rules, denials *network.Denials, asks *network.Asks) *network.Egress {
 	e := &network.Egress{Dialer: c.dialer, Rules: rules, Denials: denials, Asks: asks, Peers: c.peers.paths}
 	if ask := c.options.Ask; ask != nil && !rules.Asks() {
@@ -452,8 +452,8 @@ func (c *Cloud) egress(id string, rules *network.Rules, denials *network.Denials
 	return e
 }
 
-// orAbsent replaces the error of a search that found no Python by an absent Python. A machine
-// without a Python can still run commands.
+// orAbsent returns the result of a search for Python. If the search found no Python, orAbsent
+// replaces the error by an absent Python, because a machine without Python can still run commands.
 func orAbsent(env *pyenv.Env, err error) (*pyenv.Env, error) {
 	if errors.Is(err, pyenv.ErrNoPython) {
 		return &pyenv.Env{Level: pyenv.Absent, Note: err.Error()}, nil

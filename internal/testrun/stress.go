@@ -61,9 +61,9 @@ type stressed struct {
 
 func (t stressed) String() string { return failure{job: t.job, test: t.test}.String() }
 
-// runStress repeats tests until the duration slice is over. It repeats the tests of the packages in
-// the options. If the options contain no packages, it repeats the tests of the plan's packages. If
-// a test ever failed, the error is errRed.
+// runStress repeats the tests of the packages in o. If o contains no packages, it repeats the tests
+// of the packages in p.stressed. The repetitions end when the duration slice is over. If a test ever
+// failed, the error is errRed.
 func runStress(ctx context.Context, w io.Writer, p plan, o options, slice time.Duration) error {
 	packages, err := stressPackages(ctx, p, o)
 	if err != nil {

@@ -87,7 +87,7 @@ type Params struct {
 	// input() raises an EOFError.
 	Stdin func(ctx context.Context, prompt string, password bool) (string, error)
 	// Stdout and Stderr receive the complete output of the code as it arrives. Their Write methods are
-	// called in the goroutine that calls Exec. They may be nil.
+	// called in the goroutine that calls Exec. Stdout and Stderr may be nil.
 	Stdout, Stderr io.Writer
 }
 

@@ -29,7 +29,7 @@ type source struct {
 	root    *os.Root
 	fsys    fs.FS // the file system of root
 	ignored *patternmatcher.PatternMatcher
-	notes   map[string]bool // the files that are not copied, with reasons
+	notes   map[string]bool // the keys are notices about files that are not copied, with reasons
 }
 
 // openSource opens a directory. ignored names the ignore file to read instead of the directory's

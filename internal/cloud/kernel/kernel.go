@@ -28,7 +28,8 @@ type Spec struct {
 	Python []string
 	// Jupyter is the kernel that runs instead of the driver. nil means that the driver runs.
 	Jupyter *zmq.Spec
-	// Wasm runs the driver in WebAssembly. nil means that Python runs it.
+	// Wasm runs the driver in WebAssembly. If Wasm is nil, the interpreter that the field Python names
+	// runs the driver.
 	Wasm *Wasm
 	// Driver is the path of the script that package python wrote.
 	Driver string
@@ -39,7 +40,7 @@ type Spec struct {
 	// Dir is the working directory of user code. If it cannot be entered, the kernel reports
 	// this on stderr and runs in "/".
 	Dir string
-	// Memory detects whether a kernel was killed because memory ran out. Nil means that this is
+	// Memory detects that a kernel was killed because memory ran out. nil means that such a kill is
 	// not detected.
 	Memory *child.Memory
 	// Scratch is a directory for the connection files of Jupyter kernels. AnswerTimeout bounds
@@ -52,7 +53,7 @@ type Spec struct {
 	Logger *slog.Logger
 }
 
-// program returns the name of the kernel in errors.
+// program returns the name that errors use for the kernel.
 func (s *Spec) program() string {
 	if s.Jupyter != nil {
 		return s.Jupyter.Name
@@ -72,11 +73,10 @@ var (
 	// ErrNoPython is the error of a kernel without an interpreter. Its text is for people who
 	// operate the machine.
 	ErrNoPython = errors.New("the machine that this sandbox runs on has no python3: install Python 3.9 or newer there, or name one in E2BCTL_PYTHON, and start the local cloud again")
-	// ErrNotInImage is the error of a kernel whose interpreter is missing because the image of the
-	// sandbox has none.
+	// ErrNotInImage is the error of a kernel in a sandbox with an image, if the image has no
+	// interpreter for the kernel.
 	ErrNotInImage = errors.New("the image of this sandbox has none in its PATH: install Python 3.9 or newer in the image or in the sandbox; commands work without")
-	// ErrQueueFull is the error of a request that is refused because too many other requests
-	// wait.
+	// ErrQueueFull is the error of a request that is refused because too many requests already wait.
 	ErrQueueFull = errors.New("kernel: too many requests wait; try again when some are answered")
 )
 
@@ -93,11 +93,12 @@ type Kernel struct {
 	cancel context.CancelFunc
 	loop   sync.WaitGroup
 
-	// starting serialises the starts of processes. It is locked before the other locks.
+	// starting serialises the starts of processes: it is held during each start. It is locked before
+	// emitting and mu.
 	starting sync.Mutex
 
-	// emitting orders all events to clients. It is held while events are delivered, so a slow
-	// client slows down the kernel. It is locked before mu.
+	// emitting orders all events to clients. It is held while events are delivered. So a slow client
+	// slows down the kernel. emitting is locked before mu.
 	emitting sync.Mutex
 	// parent is the request to which output belongs: the last request that ran. Guarded by
 	// emitting.
@@ -116,11 +117,11 @@ type Kernel struct {
 	served     bool   // proc has completed a request
 	cold       bool   // the modules of the sandbox have other versions than those of the zygote
 	revive     bool   // proc ended by itself: start the next process now
-	asking     uint64 // number of the input_request that waits for its reply; asker must answer it
+	asking     uint64 // number of the input_request that waits for a reply; the client asker must send the reply
 	asker      *Client
 }
 
-// New creates a kernel without a process. The caller must close it.
+// New creates a kernel without a process. The caller must close the kernel.
 func New(spec Spec) *Kernel {
 	k := &Kernel{spec: spec, wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), state: jupyter.StateIdle, activity: time.Now()}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
@@ -137,7 +138,7 @@ func (k *Kernel) State() (state string, activity time.Time) {
 	return k.state, k.activity
 }
 
-// Start starts the kernel's process if there is none. It returns when the process accepts
+// Start starts the kernel's process if no process runs. Start returns when the process accepts
 // requests. The process outlives ctx.
 func (k *Kernel) Start(ctx context.Context) (link.Info, error) {
 	k.starting.Lock()
@@ -197,8 +198,8 @@ func (k *Kernel) start(ctx context.Context) (link.Info, error) {
 	return info, nil
 }
 
-// startReady starts a process and waits until it is ready. If it returns an error, p is nil or
-// has ended.
+// startReady starts a process and waits until the process is ready. If startReady returns an error,
+// p is nil or has ended.
 func (k *Kernel) startReady(ctx context.Context) (p *process, info link.Info, err error) {
 	const tries = 3 // another program may take a port that was free before
 	for range tries {
@@ -262,8 +263,8 @@ func (k *Kernel) Restart(ctx context.Context) error {
 	return err
 }
 
-// Close ends the process and all processes that it started. The running request and all waiting
-// requests end with [Ended]. Close returns when all processes have ended.
+// Close ends the kernel's process and all processes that this process started. The running request
+// and all waiting requests end with [Ended]. Close returns when all processes have ended.
 func (k *Kernel) Close() error {
 	k.mu.Lock()
 	k.closed = true
@@ -519,7 +520,7 @@ func (k *Kernel) handle(p *process, m *link.Message) error {
 	return nil
 }
 
-// arm records that the request has begun, so that an interrupt has an effect from now on.
+// arm records that the current request has begun. From then on, an interrupt has an effect.
 func (k *Kernel) arm(p *process) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -566,8 +567,8 @@ func (k *Kernel) handleReply(p *process, m *link.Message) error {
 	return nil
 }
 
-// unqueue removes the requests that match from the queue, and returns them. The caller holds
-// mu.
+// unqueue removes from the queue the requests for which match returns true. It returns the removed
+// requests. The caller holds mu.
 func (k *Kernel) unqueue(match func(*Request) bool) []*Request {
 	var out []*Request
 	k.queue = slices.DeleteFunc(k.queue, func(q *Request) bool {

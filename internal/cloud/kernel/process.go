@@ -38,12 +38,12 @@ type process struct {
 	pipes   [2]*pipe
 	ready   chan link.Info
 	checked chan []string // receives the answer to a check
-	// untouched means that the process was forked and has run no code yet. After the start,
-	// only the goroutine of Kernel.run uses it.
+	// untouched means that the process was forked and has run no code yet. After the start, only the
+	// goroutine of Kernel.run uses the field.
 	untouched bool
 
-	// ctx ends when the process is about to die or has died. Callers that wait to deliver its
-	// output then stop waiting.
+	// ctx ends when the process is about to die or has died. Goroutines that wait to deliver output
+	// of the process then stop waiting.
 	ctx    context.Context //nolint:containedctx // it is the life of the process, not of a call
 	cancel context.CancelFunc
 	// done is closed when the process has ended and all of its messages were delivered.
@@ -51,16 +51,16 @@ type process struct {
 	// starved returns an error if the process was killed because memory ran out.
 	starved func(*os.ProcessState) error
 	err     error // how the process ended; valid when done is closed
-	// reason is the error for the request that runs in the process, if this package ended the
-	// process. It is zero if the process died. Guarded by kernel.mu.
+	// reason is set if this package ended the process: it is then the error for the request that runs
+	// in the process. If the process died, reason is zero. Guarded by kernel.mu.
 	reason jupyter.ErrorContent
 	over   bool // the kernel has handled the end of the process; guarded by kernel.mu
 	// replaced means that clients are not informed of the end of the process. Guarded by kernel.mu.
 	replaced bool
 
-	// tail is the end of the output on descriptors 1 and 2 before the driver was ready. If the
-	// driver never becomes ready, tail shows why. For a Jupyter kernel, tail is the end of all
-	// such output, because the output of a cell arrives in messages. Guarded by
+	// tail is the end of the output on descriptors 1 and 2 before the driver was ready. If the driver
+	// never becomes ready, tail contains the reason. For a Jupyter kernel, tail is the end of all
+	// output on these descriptors, because the output of a cell arrives in messages. Guarded by
 	// kernel.emitting.
 	tail []byte
 	// ending is the reason that the driver sends just before it ends. Guarded by
@@ -72,7 +72,7 @@ type process struct {
 	running  bool // the driver has reported ready; guarded by kernel.emitting
 }
 
-// pipe is descriptor 1 or 2 of the process. It yields text.
+// pipe is descriptor 1 or 2 of the process. It decodes the process's output to text.
 type pipe struct {
 	name string
 	file *os.File
@@ -156,8 +156,8 @@ func (p *process) closePipes() error {
 	return errors.Join(errs...)
 }
 
-// directoryVariable is the variable that names the working directory of user code for the
-// driver. The driver removes the variable before user code runs.
+// directoryVariable is the environment variable from which the driver gets the working directory of
+// user code. The driver removes the variable before user code runs.
 const directoryVariable = "E2BCTL_KERNEL_DIRECTORY"
 
 // python returns the beginning of the interpreter's argv. It returns nil for a Jupyter kernel.
@@ -258,7 +258,7 @@ func (p *process) drainAndClose() {
 
 func (p *process) send(c *link.Command) error { return p.link.Send(c) }
 
-// take passes on a message from the process.
+// take passes a message from the process to the kernel.
 func (p *process) take(m *link.Message) error {
 	p.kernel.emitting.Lock()
 	defer p.kernel.emitting.Unlock()
@@ -266,7 +266,7 @@ func (p *process) take(m *link.Message) error {
 	return p.kernel.handle(p, m)
 }
 
-// lines is the connection to the driver. It carries lines of JSON over a socket.
+// lines is the connection to the driver. Both sides send lines of JSON over a socket.
 type lines struct{ conn *net.UnixConn }
 
 func (l lines) Send(c *link.Command) error {
@@ -278,9 +278,9 @@ func (l lines) Send(c *link.Command) error {
 	return err
 }
 
-// Ended makes writes fail. Reads end after the bytes that the socket contains. A process that
-// left the session may still hold the driver's end open, and a caller that holds the kernel's
-// lock must not wait for it.
+// Ended makes writes fail, and makes reads end after the bytes that the socket contains. The reason
+// is that a process that has left the session may still have the driver's end open. A caller that
+// holds the kernel's lock must not wait for such a process.
 func (l lines) Ended() {
 	_ = l.conn.SetWriteDeadline(time.Unix(1, 0))
 	_ = l.conn.CloseRead()
@@ -328,9 +328,9 @@ func readLine(r *bufio.Reader, limit int) ([]byte, error) {
 	}
 }
 
-// readPipe passes on the output from a pipe. It reads under the lock under which lines are
-// handled. So when a line reports the end of the cell, all output that was read has been
-// delivered.
+// readPipe delivers the output from a pipe. It reads while it holds the lock that is also held
+// while a line of the driver is handled. So when a line reports the end of the cell, all output
+// that was read has been delivered.
 func (p *process) readPipe(pipe *pipe) {
 	for ended := false; !ended; {
 		err := pipe.raw.Read(func(fd uintptr) bool {
@@ -353,8 +353,8 @@ func (p *process) readPipe(pipe *pipe) {
 	}
 }
 
-// drain delivers only the current content of the pipes, because a process may write endlessly.
-// The caller holds kernel.emitting.
+// drain delivers only the current content of the pipes. It does not go on until the pipes are empty,
+// because a process may write endlessly. The caller holds kernel.emitting.
 func (p *process) drain() {
 	for _, pipe := range p.pipes {
 		_ = pipe.raw.Control(func(fd uintptr) {
@@ -385,12 +385,12 @@ func (p *process) output(pipe *pipe, text string) {
 	p.kernel.emit(p.ctx, "stream", jupyter.Encode(jupyter.StreamContent{Name: pipe.name, Text: text}))
 }
 
-// announced is the number of interrupts of a request that are sent to the driver. Further
-// interrupts must not block their senders if the driver does not read.
+// announced is the maximum number of interrupts of a request that are sent to the driver. Further
+// interrupts are not sent to the driver, so that no caller blocks if the driver does not read.
 const announced = 16
 
-// interrupt signals the whole process group, including commands of the cell. number is the
-// number of interrupts of the running request so far, with this one.
+// interrupt signals the whole process group, including commands of the cell. number counts the
+// interrupts of the running request, including this interrupt.
 func (p *process) interrupt(number uint64) {
 	jupyter := p.kernel.spec.Jupyter
 	if p.kernel.spec.Wasm != nil || jupyter != nil && jupyter.InterruptMode == zmq.InterruptByMessage {
@@ -403,15 +403,15 @@ func (p *process) interrupt(number uint64) {
 	}
 }
 
-// kill kills the process. done is closed when the process has ended.
+// kill kills the process. It does not wait: done is closed when the process has ended.
 func (p *process) kill() {
 	p.cancel()
 	_ = unix.Kill(-p.process.Pid, unix.SIGKILL)
 	_ = p.process.Kill()
 }
 
-// killSession kills the remaining processes of the session, such as background commands. They
-// are part of the state that is lost with the kernel.
+// killSession kills the remaining processes of the session, such as background commands. These
+// processes are part of the state that is lost with the kernel.
 func (p *process) killSession() {
 	session := p.process.Pid
 	_ = unix.Kill(-session, unix.SIGKILL)
@@ -433,7 +433,7 @@ func (p *process) killSession() {
 	}
 }
 
-// startTimeout bounds the start of Python. An import that hangs is thus an error.
+// startTimeout bounds the start of Python. So an import that hangs leads to an error.
 const startTimeout = time.Minute
 
 // waitReady waits until the driver accepts requests.

@@ -10,14 +10,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// Queued is the type of the event that informs a client that its request waits. Its content is
-// {"position": n}, where n is the number of requests that are answered first. It is sent once
-// when the request must wait. Near the front of the queue, it is sent again whenever the number
-// changes. Jupyter does not have this message type; clients ignore unknown types.
+// Queued is the type of the event that informs a client that its request waits. The content of the
+// event is {"position": n}, where n is the number of requests that are answered first. The event is
+// sent once when the request must wait. Near the front of the queue, it is sent again whenever n
+// changes. Jupyter does not have this message type. Clients ignore unknown types.
 const Queued = "queued"
 
 // closePositions is the number of positions at the front of the queue for which every change is
-// reported.
+// reported to the client.
 const closePositions = 8
 
 // announce sends clients the positions of their requests in the queue.
@@ -45,8 +45,9 @@ func (k *Kernel) tellPositions() {
 	}
 }
 
-// displaced updates the positions that have changed and must be reported. It returns the
-// requests at these positions. The caller holds k.emitting, which guards Request.position.
+// displaced finds the requests with a changed position that must be reported. It updates
+// Request.position of these requests and returns them. The caller holds k.emitting, which guards
+// Request.position.
 func (k *Kernel) displaced() (list []*Request) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -75,7 +76,7 @@ func (k *Kernel) displaced() (list []*Request) {
 	return list
 }
 
-// queueMoved wakes announce.
+// queueMoved wakes announce, because positions in the queue may have changed.
 func (k *Kernel) queueMoved() {
 	select {
 	case k.moved <- struct{}{}:

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// decoder converts pieces of bytes to text. A character that is split between two pieces waits
-// for the second piece. Bytes that are not UTF-8 become U+FFFD.
+// decoder converts pieces of bytes to text. If a character is split between two pieces, its first
+// bytes wait for the second piece. Bytes that are not UTF-8 become U+FFFD.
 type decoder struct{ rest []byte }
 
 func (d *decoder) decode(data []byte) string {
@@ -28,7 +28,7 @@ func (d *decoder) decode(data []byte) string {
 	return text
 }
 
-// end returns the text of the remaining bytes. It is called after the last piece.
+// end returns the text of the bytes that still wait. It is called after the last piece.
 func (d *decoder) end() string {
 	text := strings.ToValidUTF8(string(d.rest), "\uFFFD")
 	d.rest = nil

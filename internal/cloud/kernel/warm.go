@@ -19,8 +19,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
 )
 
-// Warm forks processes for a [Kernel] from a zygote. These processes have all modules already
-// loaded.
+// Warm forks processes for a [Kernel] from a zygote. A forked process has the zygote's modules
+// already loaded.
 type Warm struct {
 	// Fork returns the socket of a new process. If it returns an error, the kernel starts cold.
 	Fork func(context.Context) (*os.File, error)
@@ -28,9 +28,9 @@ type Warm struct {
 	Environ []string
 }
 
-// forkTimeout bounds the wait for the first message from a forked process. It is long because it is
-// only for a process that hangs. On a machine so busy that many processes wait, cold starts would
-// take even longer.
+// forkTimeout bounds the wait for the first message from a forked process. The time is long, because
+// it is meant only for a process that hangs. On a machine so busy that many processes wait for a
+// processor, cold starts would take even longer.
 const forkTimeout = 20 * time.Second
 
 // setup is the first message to a forked process. It follows descriptors 0 to 2.
@@ -39,7 +39,8 @@ type setup struct {
 	Dir     string            `json:"dir"`
 }
 
-// fork makes the zygote fork the process p. If it fails, no process and no descriptor is left.
+// fork makes the zygote fork the process p. If fork fails, it leaves no process and no open
+// descriptor.
 func (p *process) fork(ctx context.Context, environ []string, stdio []*os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, forkTimeout)
 	defer cancel()
@@ -62,7 +63,8 @@ func (p *process) fork(ctx context.Context, environ []string, stdio []*os.File) 
 	return nil
 }
 
-// introduce tells a forked process what it is, over its connection, and adopts it.
+// introduce sends descriptors 0 to 2 and the setup to a forked process over conn. Then it adopts the
+// forked process as p.
 func (p *process) introduce(conn *net.UnixConn, environ []string, stdio []*os.File) error {
 	fds := make([]int, len(stdio))
 	for i, f := range stdio {
@@ -94,7 +96,7 @@ func (p *process) introduce(conn *net.UnixConn, environ []string, stdio []*os.Fi
 	return nil
 }
 
-// within calls do, and limits the time of conn's reads and writes meanwhile. The end of ctx ends them, too.
+// within calls do. During the call, reads and writes of conn end after limit or when ctx ends.
 func within(ctx context.Context, conn interface{ SetDeadline(time.Time) error }, limit time.Duration, do func() error) error {
 	_ = conn.SetDeadline(time.Now().Add(limit)) // fails only if closed, and then the reads fail, too
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
@@ -104,7 +106,7 @@ func within(ctx context.Context, conn interface{ SetDeadline(time.Time) error },
 	return conn.SetDeadline(time.Time{})
 }
 
-// readShortLine reads one line, and no byte after the line.
+// readShortLine reads one line of JSON and decodes it into v. It reads no byte after the line.
 func readShortLine(conn *net.UnixConn, v any) error {
 	var line []byte
 	for b := make([]byte, 1); len(line) < 64; {
@@ -119,15 +121,15 @@ func readShortLine(conn *net.UnixConn, v any) error {
 	return fmt.Errorf("%w: %q", errLine, line)
 }
 
-// atStart lists prefixes of the names of variables that take effect when a program starts or a
-// library is loaded. In a forked process, they no longer take effect.
+// atStart lists prefixes of variable names. Variables with such names take effect when a program
+// starts or a library is loaded. In a forked process, they no longer take effect.
 var atStart = []string{
 	"PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OPENBLAS_", "OMP_", "GOTO_", "MKL_", "BLIS_", "NPY_", "NUMPY_",
 	"PANDAS_", "MPL", "MATPLOTLIB", "IPYTHON",
 }
 
-// fits reports whether a process of the zygote is equivalent to a process that starts with
-// environ.
+// fits reports whether a process forked from the zygote is equivalent to a process that is started
+// cold with environ.
 func (w *Warm) fits(environ []string) bool {
 	return slices.Equal(startVariables(environ), startVariables(w.Environ))
 }
@@ -144,8 +146,8 @@ func startVariables(environ []string) []string {
 }
 
 // fresh starts the process for a request that runs code. If a forked process has run no code
-// yet, and the sandbox now has another version of a module that the process has loaded, fresh
-// replaces it by a cold process.
+// yet, fresh compares its loaded modules with those of the sandbox. If the sandbox now has another
+// version of a loaded module, fresh replaces the process by a cold process.
 func (k *Kernel) fresh() (link.Info, error) {
 	info, err := k.Start(k.ctx)
 	k.mu.Lock()
@@ -168,8 +170,8 @@ func (k *Kernel) fresh() (link.Info, error) {
 	return k.Start(k.ctx)
 }
 
-// changes returns the modules that the process has loaded and that differ from those in the
-// sandbox.
+// changes returns the names of those modules that the process has loaded and that differ from the
+// modules of the sandbox.
 func (p *process) changes() []string {
 	if err := p.send(&link.Command{Type: "check"}); err != nil {
 		return []string{err.Error()}

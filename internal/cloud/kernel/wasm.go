@@ -19,9 +19,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// Wasm is a Python in WebAssembly. It uses the driver's protocol on its standard input and
-// output. It receives its environment in the first line, and interrupts in later lines, because
-// a signal would end it.
+// Wasm is a Python in WebAssembly. It uses the driver's protocol on its standard input and output.
+// The first line of its input contains the environment. Later lines contain interrupts, because a
+// signal would end the process.
 type Wasm struct {
 	Command []string     // command that starts the process
 	Environ []string     // environment of the command, not of the code
@@ -29,8 +29,8 @@ type Wasm struct {
 	Check   func() error // returns an error if the command lacks a requirement
 }
 
-// startContent is the first line for a Python in WebAssembly. It includes the environment of
-// the code.
+// startContent is the first line that a Python in WebAssembly receives. It includes the environment
+// of the code.
 type startContent struct {
 	Places    []string `json:"places"`
 	Directory string   `json:"directory"`
@@ -63,7 +63,8 @@ func (p *process) executeWasm(environ []string, stdio []*os.File) error {
 	return nil
 }
 
-// startingLines is a connection whose first line is the configuration of the process.
+// startingLines is a connection to the driver that first sends one line with the configuration of
+// the process.
 type startingLines struct {
 	lines
 	start link.Command
@@ -84,8 +85,8 @@ func (l *startingLines) Receive(take func(*link.Message) error) error {
 // maxEnding bounds the length, in bytes, of the reason for the end of a process.
 const maxEnding = 256
 
-// handleEnding records the reason why a Python in WebAssembly ends. The exit status is always the
-// same, so it does not contain the reason.
+// handleEnding records the reason for the end of a Python in WebAssembly. The reason comes in a
+// message, because the exit status is always the same.
 func (p *process) handleEnding(m *link.Message) error {
 	var ending struct {
 		Reason string `json:"reason"`
@@ -101,9 +102,9 @@ func (p *process) handleEnding(m *link.Message) error {
 // time, the next interrupt ends the process.
 const heedTime = time.Second
 
-// endsHeedless is called before the code of r is interrupted. It ends the process if an earlier
-// interrupt had no effect. Code that caught that interrupt will catch later interrupts too, and a
-// loop in JavaScript never receives interrupts. The caller holds kernel.mu.
+// endsHeedless is called before the code of r is interrupted. If an earlier interrupt had no effect,
+// endsHeedless ends the process: code that caught the earlier interrupt will catch later interrupts
+// too, and a loop in JavaScript never receives interrupts. The caller holds kernel.mu.
 func (p *process) endsHeedless(r *Request) bool {
 	if r.signalled.IsZero() {
 		r.signalled = time.Now()
@@ -115,9 +116,9 @@ func (p *process) endsHeedless(r *Request) bool {
 	return p.heedless
 }
 
-// newNumber returns a random number for a request. Code may write to the connection, and must
-// not be able to write an answer before the request arrives. The number is exact in the JSON of
-// every language.
+// newNumber returns a random number for a request. The number is random because code may write to
+// the connection, and must not be able to write an answer before the request arrives. JSON parsers
+// of all languages read the number exactly.
 func newNumber() uint64 {
 	var number [8]byte
 	_, _ = rand.Read(number[:]) // never fails

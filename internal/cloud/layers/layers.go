@@ -1,16 +1,16 @@
-// Package layers keeps the files with which sandboxes begin. Snapshots, forks and builds save these
-// files from a sandbox. A layer exists as long as it has a holder. If a layer must outlast the
-// server, its holder records that it holds the layer. When the next server reads the record, the
-// holder holds the layer again.
+// Package layers keeps, as layers, the files with which sandboxes begin. Snapshots, forks and builds
+// save these files from a sandbox. A layer exists as long as it has a holder, such as a build. If a
+// layer must outlast the server, its holder stores a record of the layers that it holds. When the
+// next server reads the record, the holder holds these layers again.
 //
 // If the engine lets sandboxes share directories, a layer contains the files that a sandbox
 // wrote above its own layers, and a sandbox has a chain of layers. Otherwise, a layer contains
-// all files of a sandbox, and each sandbox begins with a copy of one layer. The files below may
-// be stored elsewhere, for example as an image in a daemon. A layer without files then
-// represents them.
+// all files of a sandbox, and each sandbox begins with a copy of one layer. The files below the
+// layers may be stored elsewhere, for example as an image in a daemon. A layer without files then
+// represents these files.
 //
 // The memory of a sandbox is stored in a layer without files. If the last layer of a chain has
-// memory, a new sandbox continues with this memory. There is no layer above it.
+// memory, a new sandbox continues with this memory. No layer is above a layer with memory.
 package layers
 
 import (
@@ -31,7 +31,7 @@ import (
 // ErrGone reports that a layer does not exist, or no longer exists.
 var ErrGone = errors.New("layers: the files are gone")
 
-// ErrNotShared reports that a layer needs sharing, but sandboxes cannot share files.
+// ErrNotShared means that a layer must be shared, but sandboxes cannot share files.
 var ErrNotShared = errors.New("layers: sandboxes cannot share files on this machine")
 
 // Use describes a holder whose layers can be created again, and the time of its last use. A caller
@@ -39,11 +39,11 @@ var ErrNotShared = errors.New("layers: sandboxes cannot share files on this mach
 type Use struct {
 	Name   string
 	At     time.Time
-	Layers []string // layers that the holder holds
+	Layers []string // ids of the layers that the holder holds
 	Drop   func() error
 }
 
-// Sharing lets sandboxes share directories, so that they need not begin with a copy.
+// Sharing lets sandboxes share directories, so that a sandbox need not begin with a copy.
 type Sharing interface {
 	// Merge merges shared directories, ordered from the lowest, into the empty directory to.
 	Merge(ctx context.Context, dirs []string, to string) error
@@ -57,11 +57,10 @@ type Save func(dir string, share bool) (shared bool, err error)
 // Options configure a [Set].
 type Options struct {
 	Store *store.Store
-	// Sharing returns the implementation of sharing. If Sharing is nil or returns nil, sandboxes begin
-	// with copies. It is called once, for the first layer.
+	// Sharing returns the implementation of sharing. It is called once, for the first layer. If the
+	// field is nil or Sharing returns nil, sandboxes begin with copies.
 	Sharing func() Sharing
-	// Unneeded is called when a layer of [Set.Outside] no longer has a holder. nil: it is not
-	// called.
+	// Unneeded is called when a layer of [Set.Outside] no longer has a holder. nil means no call.
 	Unneeded func()
 	Logger   *slog.Logger // nil: no log
 }
@@ -92,7 +91,7 @@ type record struct {
 	Outside   string `json:",omitempty"` // name of the object that the layer represents
 }
 
-// Open returns the layers of a store. They have no holders until other packages hold them: see
+// Open returns the layers of a store. The layers have no holders until other packages hold them. See
 // [Set.Sweep].
 func Open(o Options) *Set {
 	if o.Logger == nil {
@@ -124,8 +123,8 @@ func (s *Set) Add(save Save) (id string, err error) {
 	return s.add(record{}, func(dir string) (bool, error) { return save(dir, s.sharing() != nil) })
 }
 
-// Make creates a layer like Add, from a directory for sharing that fill fills. If sandboxes do
-// not share directories, the error is [ErrNotShared].
+// Make creates a layer from a directory that fill fills and that sandboxes can share. Apart from
+// this, Make is like Add. If sandboxes do not share directories, the error is [ErrNotShared].
 func (s *Set) Make(fill func(dir string) error) (id string, err error) {
 	if s.sharing() == nil {
 		return "", ErrNotShared
@@ -165,9 +164,9 @@ func (s *Set) add(of record, fill func(dir string) (shared bool, err error)) (id
 	return id, nil
 }
 
-// Outside returns the layer that represents the object with a name, which is stored elsewhere.
-// The layer has no files. The object is needed as long as the layer is held. The caller holds
-// the layer.
+// Outside returns the layer that represents an object that is stored elsewhere. name is the name of
+// the object. The layer has no files. The object is needed as long as the layer is held. The caller
+// holds the layer.
 func (s *Set) Outside(name string) (id string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +188,7 @@ func (s *Set) Outside(name string) (id string, err error) {
 	return id, nil
 }
 
-// Needs reports whether [Set.Outside] has a layer with this name.
+// Needs reports whether a layer represents the object with this name. See [Set.Outside].
 func (s *Set) Needs(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,14 +200,15 @@ func (s *Set) Needs(name string) bool {
 	return false
 }
 
-// MaxChain bounds the layers of a sandbox, because the search for a missing file checks all of
-// them.
+// MaxChain bounds the number of layers of a sandbox, because the search for a missing file checks
+// all layers.
 const MaxChain = 12
 
 // Chain adds the layer top above the layers below. top was saved from a sandbox with these layers.
-// Chain returns all layers, lowest first. If there are too many, it merges them into one. None of
-// the layers has memory. The caller must hold top before the call. Afterwards, the caller holds
-// each returned layer once. After an error, the caller holds none of them, and no longer holds top.
+// Chain returns all layers, lowest first. If there are too many layers, Chain merges them into one
+// layer. top and the layers below must not have memory. The caller must hold top before the call.
+// After success, the caller holds each returned layer once. After an error, the caller holds no layer
+// from this call, and no longer holds top.
 func (s *Set) Chain(ctx context.Context, below []string, top string) (chain []string, err error) {
 	dirs, err := s.Hold(below...)
 	if err != nil {
@@ -232,20 +232,20 @@ func (s *Set) Chain(ctx context.Context, below []string, top string) (chain []st
 
 // Base contains the files and the memory with which a sandbox begins.
 type Base struct {
-	// IDs lists, lowest first, the layers that are below a layer that is saved from the sandbox.
-	// Layers lists the directories that the sandbox shares.
+	// IDs lists the sandbox's layers, lowest first. If a layer is saved from the sandbox, these layers
+	// are below it. Layers lists the directories that the sandbox shares.
 	IDs, Layers []string
-	// Files is a directory of saved files, which the sandbox copies. Memory is a directory of
-	// saved memory. "" means that there is none. Copied releases both, and must be called when
-	// the sandbox runs. Copied is idempotent.
+	// Files is a directory of saved files, which the sandbox copies. Memory is a directory of saved
+	// memory. "" means that there is no such directory. Copied releases both directories, and must be
+	// called when the sandbox runs. Copied is idempotent.
 	Files, Memory string
 	Copied        func()
 	// Release releases all layers. It is idempotent.
 	Release func()
 }
 
-// Use holds layers for a sandbox that begins with them. If one of them does not exist, the
-// error is [ErrGone].
+// Use holds the layers ids for a sandbox that begins with these layers. If one of the layers does
+// not exist, the error is [ErrGone].
 func (s *Set) Use(ids ...string) (Base, error) {
 	k, err := s.kinds(ids)
 	if err != nil {
@@ -285,7 +285,7 @@ func (s *Set) Use(ids ...string) (Base, error) {
 }
 
 // Split returns the layers of a chain that have files, and the layer that has memory. memory is
-// "" if there is none. A layer that no longer exists counts as a layer with files.
+// "" if no layer has memory. A layer that no longer exists counts as a layer with files.
 func (s *Set) Split(ids ...string) (files []string, memory string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -371,7 +371,7 @@ func (s *Set) Release(ids ...string) {
 	}
 }
 
-// Keep prevents Sweep from removing layers. It is called if the record of a holder is unreadable.
+// Keep prevents Sweep from removing layers. Keep is called if the record of a holder is unreadable.
 func (s *Set) Keep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

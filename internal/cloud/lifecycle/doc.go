@@ -18,33 +18,34 @@
 //
 // # Contents of a pause
 //
-// A pause with memory stops the processes and keeps them. If the store is durable, the pause
-// also copies the files, and the memory if the engine can save it, so that the sandbox can be
-// resumed after the server has ended. After that, a pause without saved memory counts as a
-// filesystem pause. A filesystem pause copies the files, in every store, and ends the
-// processes.
+// A pause with memory stops the processes and keeps them. If the store is durable, the pause also
+// copies the files to the store, so that the sandbox can be resumed after the server has ended. If
+// the engine can save memory, the pause then also copies the memory. After the server has ended, a
+// pause without saved memory counts as a filesystem pause. A filesystem pause copies the files, in
+// every store, and ends the processes.
 //
 // If the memory cannot be saved, a requested pause fails, and an automatic pause keeps only the
 // files. If envd does not answer, the memory is not saved. If the limit of frozen sandboxes is
-// reached, saved memory is only in the store. If this machine cannot restore the memory, a
-// resume is refused, and the sandbox stays paused. It can be resumed without its memory.
+// reached, no processes are kept, and the saved memory is only in the store. If this machine cannot
+// restore the memory, a resume is refused, and the sandbox stays paused. The sandbox can be resumed
+// without its memory.
 //
 // The files and memory of a pause are kept until the next pause replaces them or Kill removes them.
 // If a resumed sandbox ends for any reason but Kill, it becomes paused again, in the state of its
-// latest pause. It can be resumed from that state. A frozen sandbox that is resumed without its
+// latest pause, and can be resumed from that state. A frozen sandbox that is resumed without its
 // memory loses its processes.
 //
 // # Snapshots and forks
 //
-// A snapshot copies the files that a running sandbox wrote to a layer. It copies the memory to
-// another layer, if the engine can save it. The sandbox is stopped meanwhile, and continues
-// unchanged afterwards. The sandbox's own layers and the new ones form the chain with which other
-// sandboxes begin. If the engine can share files, these sandboxes share the files of the chain, and
-// hold its layers as long as they exist. Otherwise each of them begins with a copy. They hold the
-// layer of the memory until they run. A fork makes a snapshot with which all its children begin.
-// This snapshot is removed with the last child.
+// A snapshot copies to a layer the files that a running sandbox has written. If the engine can save
+// memory, the snapshot also copies the memory, to another layer. During the copy the sandbox is
+// stopped, and it continues unchanged afterwards. The sandbox's own layers and the new layers form
+// the chain with which other sandboxes begin. If the engine can share files, these other sandboxes
+// share the files of the chain, and hold its layers as long as the sandboxes exist. Otherwise each
+// of them begins with a copy. These sandboxes hold the layer of the memory until they run. A fork
+// makes a snapshot with which all its children begin. This snapshot is removed with the last child.
 //
-// Unlike on the service, a snapshot does not preserve the sandbox itself: a source that ends is
-// gone, unless it was paused before. If ended sandboxes were kept, files that nobody wants would
-// fill the disk.
+// Unlike on E2B's service, a snapshot does not preserve the sandbox from which it was made: when
+// this sandbox ends, it is gone, unless it was paused before. If ended sandboxes were kept, files
+// that nobody wants would fill the disk.
 package lifecycle

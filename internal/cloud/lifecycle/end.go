@@ -27,12 +27,13 @@ func (r *Registry) watchLocked(rec *record) {
 // over reports whether the instance of a sandbox has ended and has not been removed yet.
 func (rec *record) over() bool { return rec.instance != nil && rec.instance.Err() != nil }
 
-// noticeLocked ends a sandbox whose instance has ended. If the state of the sandbox is
-// changing, the end of the transition does this instead. Every lookup of a sandbox calls
-// noticeLocked first, so that no client is informed that a sandbox runs when the engine knows
-// why it ended. failed is the error of the transition that has just ended. It is the reason for
-// the end if the registry itself closed an instance that could not continue. noticeLocked
-// returns the error for callers that need the sandbox, or nil if the instance has not ended.
+// noticeLocked ends a sandbox after the sandbox's instance has ended. While a transition of the
+// sandbox is in progress, noticeLocked does not end the sandbox; the end of the transition does.
+// Every lookup of a sandbox calls noticeLocked first, so that no client is informed that a sandbox
+// runs after the engine has learned of its end. failed is the error of the transition that has just
+// ended. If the registry itself closed an instance that could not continue, failed is the reason for
+// the end. noticeLocked returns the error for callers that need the sandbox, or nil if the instance
+// has not ended.
 func (r *Registry) noticeLocked(rec *record, failed error) *NotFoundError {
 	if r.closed || rec.State == Killing || rec.transition != nil || !rec.over() {
 		return nil
@@ -59,8 +60,8 @@ func (r *Registry) noticeLocked(rec *record, failed error) *NotFoundError {
 	return gone
 }
 
-// await is called after an operation has failed. It waits until it is known whether the
-// instance has ended, because the failure may be the first sign of an end.
+// await is called after an operation of instance has failed. The failure may be the first sign that
+// the instance has ended. So await waits until it is known whether it has ended.
 func await(ctx context.Context, instance Instance) { _ = instance.Healthy(ctx) }
 
 // expireLocked pauses or ends a running sandbox whose lifetime is over. It returns a channel
@@ -75,8 +76,8 @@ func (r *Registry) expireLocked(rec *record) <-chan struct{} {
 	return r.pauseLocked(rec, pause{PauseOptions: PauseOptions{DropMemory: !rec.KeepMemory}, unasked: true}).done
 }
 
-// endLocked ends a sandbox that no client killed. If its files are kept, the sandbox becomes
-// paused again, in the state of its latest pause. The channel is closed when the sandbox has
+// endLocked ends a sandbox that no client killed. If the sandbox's files are kept, it becomes paused
+// again, in the state of its latest pause. The returned channel is closed when the sandbox has
 // ended.
 func (r *Registry) endLocked(rec *record, e end) <-chan struct{} {
 	instance := rec.instance
@@ -116,8 +117,8 @@ func (r *Registry) takeLocked(rec *record, e end) {
 	r.ended.add(rec.ID, r.nowLocked(), e)
 }
 
-// kill ends a sandbox after takeLocked, and removes the sandbox's files from the store. It
-// first waits for the transition before to end.
+// kill ends a sandbox after takeLocked, and removes the sandbox's files from the store. It first
+// waits for the end of the transition "before".
 func (r *Registry) kill(rec *record, before *transition) error {
 	if before != nil {
 		<-before.done
@@ -140,7 +141,8 @@ func (r *Registry) kill(rec *record, before *transition) error {
 	return nil
 }
 
-// discard closes a sandbox that was taken or never recorded, and frees its place.
+// discard closes the instance of a sandbox and frees the sandbox's place. The sandbox was hidden by
+// takeLocked or was never recorded.
 func (r *Registry) discard(rec *record, e end) {
 	if rec.instance != nil {
 		r.close(rec.ID, rec.instance)
@@ -182,9 +184,9 @@ const (
 )
 
 // Close ends every sandbox, except those that are [Lasting], and waits until all have ended. If the store is durable, it first
-// pauses sandboxes with AutoPause, so that the next registry has them. These pauses copy the
-// files, and the memory if the engine can save it, and take a minute at most. Afterwards,
-// Create returns [ErrClosed]. Close is idempotent.
+// pauses sandboxes with AutoPause, so that the next registry has them. These pauses copy the files.
+// If the engine can save memory, they also copy the memory. They take a minute at most. After
+// Close, Create returns [ErrClosed]. Close is idempotent.
 func (r *Registry) Close() error {
 	r.mu.Lock()
 	first := !r.closed
@@ -235,7 +237,8 @@ func (r *Registry) settle(ctx context.Context, rec *record) {
 }
 
 // save pauses a sandbox to the store, if the sandbox must outlive the registry. It first waits for
-// room in free. It saves memory only in the first half of closeDeadline.
+// room in the channel free, which bounds the number of concurrent pauses. It saves memory only in
+// the first half of closeDeadline.
 func (r *Registry) save(ctx context.Context, rec *record, free chan struct{}) {
 	if !rec.AutoPause || !r.store.Durable() {
 		return
@@ -258,8 +261,8 @@ func (r *Registry) save(ctx context.Context, rec *record, free chan struct{}) {
 	r.settle(ctx, rec)
 }
 
-// shut ends a sandbox because the registry is closed, or leaves it if it can outlive the registry.
-// The files of the sandbox are kept.
+// shut ends a sandbox because the registry is closed. If the sandbox can outlive the registry, shut
+// lets it go on instead. The files of the sandbox are kept.
 func (r *Registry) shut(rec *record) {
 	r.mu.Lock()
 	ending, lasting := rec.State == Killing, rec.outlives()

@@ -53,8 +53,8 @@ func death(err error) end {
 	return end{reason, clip.Line(fmt.Sprintf("it died: %v", err), maxHow)}
 }
 
-// words maps each reason to a text for everybody who knows the sandbox's id. A full reason may
-// contain information that is not for all of these people.
+// words maps each reason to a short text for everybody who has the sandbox's id. A full reason may
+// contain information that is not for all of them.
 var words = map[Reason]string{
 	Expired: "its lifetime was over", Killed: "it was killed", OutOfMemory: "it ran out of memory",
 	Died: "it died", ServerGone: "the local cloud ended",

@@ -23,8 +23,8 @@ var (
 	ErrAsleep = errors.New("lifecycle: requests do not resume this sandbox")
 )
 
-// NotFoundError reports that a sandbox does not exist, or no longer exists. It also reports
-// that a sandbox is paused, if the call needs a running sandbox.
+// NotFoundError means that a sandbox does not exist, or no longer exists. A call that needs a running
+// sandbox also returns a NotFoundError if the sandbox is paused.
 type NotFoundError struct {
 	ID     string
 	Paused bool
@@ -59,7 +59,8 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("lifecycle: there are %d sandboxes, which is the limit", e.Max)
 }
 
-// FrozenLimitError reports that no further sandbox can keep its memory while it is paused.
+// FrozenLimitError means that no further paused sandbox can keep its memory, because a limit is
+// reached.
 type FrozenLimitError struct {
 	Max    int   // maximum number of such sandboxes
 	Memory int64 // maximum bytes of memory of all such sandboxes; 0: no limit
@@ -69,15 +70,15 @@ func (e *FrozenLimitError) Error() string {
 	return fmt.Sprintf("lifecycle: paused sandboxes keep as much memory as they may: %d sandboxes, %d bytes", e.Max, e.Memory)
 }
 
-// KeptLimitError reports that the files of no further sandbox can be kept.
+// KeptLimitError means that the limit of sandboxes with kept files is reached.
 type KeptLimitError struct{ Max int }
 
 func (e *KeptLimitError) Error() string {
 	return fmt.Sprintf("lifecycle: the files of %d sandboxes are kept, which is the limit", e.Max)
 }
 
-// SaveError reports that the files of a sandbox could not be saved. If the error matches
-// [ErrMemory], the memory could not be saved. SaveError wraps the cause.
+// SaveError means that the files or the memory of a sandbox could not be saved. If the error matches
+// [ErrMemory], the memory could not be saved, and otherwise the files. SaveError wraps the cause.
 type SaveError struct{ Err error }
 
 func (e *SaveError) Error() string { return "lifecycle: keep the files: " + e.Err.Error() }
@@ -85,7 +86,7 @@ func (e *SaveError) Error() string { return "lifecycle: keep the files: " + e.Er
 // Unwrap returns the cause.
 func (e *SaveError) Unwrap() error { return e.Err }
 
-// LaunchError reports that a sandbox could not be started. It wraps the cause.
+// LaunchError means that a sandbox could not be started. LaunchError wraps the cause.
 type LaunchError struct {
 	Err     error
 	Resumed bool // a resume failed, so that the sandbox is still paused
@@ -105,9 +106,9 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return "lifecycle: sandbox refused: " + e.Reason }
 
-// refusal adds a remedy to the error for a sandbox whose memory this machine cannot restore. It
-// returns every other error unchanged. The text of the remedy precedes the text of the error,
-// because reasons are long.
+// refusal adds a remedy to err if err means that this machine cannot restore the memory of a
+// sandbox. It returns every other error unchanged. The text of the remedy precedes the text of err,
+// because the text of err can be long.
 func refusal(err error, remedy string) error {
 	if !errors.Is(err, engine.ErrOtherMachine) {
 		return err

@@ -2,7 +2,7 @@ package lifecycle
 
 import "time"
 
-// never is the time for which the timer waits if no lifetime ends. Other events wake the
+// never is the time for which the timer waits if no lifetime ends earlier. Other events wake the
 // evictor.
 const never = time.Hour
 
@@ -25,9 +25,9 @@ func (r *Registry) evictor() {
 }
 
 // expireAllLocked starts to pause or end the sandboxes whose lifetime is over. It returns channels
-// that are closed when the sandboxes are paused or have ended, and the time until the next lifetime
-// is over. It checks all running sandboxes, because there are only a few of them, and an ordered
-// structure would make every change of a lifetime slower.
+// that are closed when the sandboxes are paused or have ended. It also returns the time until the
+// next lifetime is over. It checks all running sandboxes, because only a few sandboxes run, and an
+// ordered structure would make every change of a lifetime slower.
 func (r *Registry) expireAllLocked() (over []<-chan struct{}, next time.Duration) {
 	next = never
 	if r.closed {

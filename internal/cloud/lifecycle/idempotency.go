@@ -13,10 +13,11 @@ const maxKeys = 1000
 type attempt struct {
 	request [sha256.Size]byte
 	done    chan struct{} // closed when sb is set
-	sb      *Sandbox      // nil: the request failed
+	sb      *Sandbox      // the created sandbox; nil if the request failed
 }
 
-// attempts contains the requests whose result is returned to a repeated request.
+// attempts contains earlier create requests. When a client repeats a request, it gets the result of
+// the earlier request.
 type attempts struct {
 	byKey map[string]*attempt
 	order []string // keys of successful requests, oldest first
@@ -81,7 +82,8 @@ func (r *Registry) attempt(ctx context.Context, key string, a *attempt, q Reques
 	return sb, nil
 }
 
-// rememberLocked keeps the key of a successful request in place of the oldest one.
+// rememberLocked records the key of a successful request. If there are too many keys, it drops the
+// oldest key.
 func (a *attempts) rememberLocked(key string) {
 	if len(a.order) == maxKeys {
 		delete(a.byKey, a.order[0])

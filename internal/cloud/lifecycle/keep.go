@@ -19,7 +19,7 @@ import (
 // kept describes the files and the memory of a paused sandbox in the store.
 type kept struct {
 	dir     string  // directory of the files; the memory is below it, in memoryName
-	sandbox Sandbox // record at the time of the pause; Memory means that the memory is saved, too
+	sandbox Sandbox // record of the sandbox at the pause; its field Memory means that the memory is saved, too
 }
 
 // memoryName is the name of the directory for memory, below the saved files.
@@ -33,7 +33,8 @@ func (k *kept) memory() string {
 	return filepath.Join(k.dir, memoryName)
 }
 
-// savedVersion is the version of the format. restore reads this version and all earlier ones.
+// savedVersion is the version of the format of saved. restore reads this version and all earlier
+// ones.
 const savedVersion = 1
 
 // saved is the record of a paused sandbox in the store. Its field names, and those of
@@ -44,8 +45,8 @@ type saved struct {
 	StartedAt time.Time
 	PausedAt  time.Time
 	Memory    bool // the processes were also kept, as long as the server lived
-	// SavedMemory means that the memory is also in the directory. Older programs ignore this
-	// field and boot from the files.
+	// SavedMemory means that the memory is also in the directory of the files. Older versions of this
+	// program ignore the field, and boot the sandbox from the files.
 	SavedMemory bool `json:",omitempty"`
 }
 
@@ -73,7 +74,8 @@ func (r *Registry) keep(ctx context.Context, rec *record, sb Sandbox, instance I
 	return k, nil
 }
 
-// publish fills a new directory of the store with the files of a paused sandbox, and records it.
+// publish fills dir, a new directory of the store, with the files of a paused sandbox. Then it stores
+// the record of the sandbox.
 func (r *Registry) publish(ctx context.Context, dir string, sb Sandbox, instance Instance, p pause) (*kept, error) {
 	memory, err := r.keepMemory(ctx, dir, sb.ID, instance, p)
 	if err != nil {
@@ -94,8 +96,9 @@ func (r *Registry) publish(ctx context.Context, dir string, sb Sandbox, instance
 	return &kept{published, sb}, nil
 }
 
-// keepMemory saves the memory of a stopped sandbox below its files, if p.saveMemory is set. It
-// reports whether it saved the memory. In an automatic pause, it ignores a failure.
+// keepMemory saves the memory of a stopped sandbox, if p.saveMemory is set. The memory is saved in
+// a directory below the sandbox's files. keepMemory reports whether it saved the memory. In an
+// automatic pause, it ignores a failure.
 func (r *Registry) keepMemory(ctx context.Context, dir, id string, instance Instance, p pause) (bool, error) {
 	if !p.saveMemory {
 		return false, nil

@@ -12,11 +12,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
-// Lasting is an [Instance] that can outlive the registry. The registry stores the record with it, and
-// leaves it running in [Registry.Close].
+// Lasting is an [Instance] that can outlive the registry. The registry stores the sandbox's record
+// with the instance. [Registry.Close] lets the instance go on.
 type Lasting interface {
 	Instance
-	// Keep, Kept and Leave are those of [engine.Lasting].
+	// Keep, Kept and Leave are described in [engine.Lasting].
 	Keep(ctx context.Context, r engine.Record) error
 	Kept() (engine.Record, <-chan struct{})
 	Leave() error
@@ -25,15 +25,15 @@ type Lasting interface {
 	Follow(paused bool)
 }
 
-// lingering is the time after its lifetime for which the engine lets a sandbox with AutoPause run,
-// because only a server can pause it.
+// lingering is the time for which the engine lets a sandbox with AutoPause run after the end of the
+// sandbox's lifetime. It is needed because only a server can pause the sandbox.
 const lingering = 24 * time.Hour
 
 // carriedVersion is the version of the format of carried.
 const carriedVersion = 1
 
-// carried is the part of a record that the engine seals. Its field names, and those of [Request],
-// [Template] and [Network], are part of the format.
+// carried is the content of the part of a record that the engine seals. The field names of carried,
+// [Request], [Template] and [Network] are part of the format.
 type carried struct {
 	Version      int
 	Request      Request
@@ -42,19 +42,20 @@ type carried struct {
 	Once         *once  `json:",omitempty"`
 }
 
-// once identifies the create request that made a sandbox, so that a repeated one finds the sandbox.
+// once identifies the create request that made a sandbox, so that a repeated request finds the
+// sandbox.
 type once struct {
 	Key     string
 	Request [sha256.Size]byte
 }
 
-// outlives returns the instance of a record if it can outlive the registry, and otherwise nil.
+// outlives returns the instance of rec, or nil if the instance cannot outlive the registry.
 func (rec *record) outlives() Lasting {
 	l, _ := rec.instance.(Lasting)
 	return l
 }
 
-// engineRecord returns the record of a sandbox as the engine keeps it.
+// engineRecord returns the record that the engine stores for a sandbox.
 func (sb *Sandbox) engineRecord(o *once) (engine.Record, error) {
 	sealed, err := json.Marshal(carried{carriedVersion, sb.Request, sb.AccessToken, sb.TrafficToken, o})
 	r := engine.Record{Template: sb.Template.Alias, Metadata: sb.Metadata, StartedAt: sb.StartedAt, EndAt: sb.EndAt, Sealed: sealed}
@@ -86,9 +87,10 @@ func sandboxOf(id string, r engine.Record) (Sandbox, *once, error) {
 	}, c.Once, nil
 }
 
-// Adopt records a sandbox that another server made, from the record that the engine has kept.
-// open returns its instance. The sandbox counts even if there are more than [Options].MaxSandboxes.
-// If the sandbox has a record already, nothing happens. After an error, the sandbox is as it was.
+// Adopt adds to the registry a sandbox that another server made. kept is the record that the
+// engine has stored, and open returns the sandbox's instance. The sandbox counts even if there are
+// then more than [Options].MaxSandboxes. If the registry already has the sandbox, Adopt does
+// nothing. After an error, the sandbox is unchanged.
 func (r *Registry) Adopt(id string, kept engine.Record, open func(Spec) (Lasting, error)) error {
 	sb, o, err := sandboxOf(id, kept)
 	if err != nil {
@@ -177,8 +179,8 @@ func (r *Registry) join(ctx context.Context, id string, o *once) (Sandbox, error
 	}
 }
 
-// begin begins the life of a sandbox that can outlive the registry, and stores its record. Other
-// sandboxes begin theirs in add.
+// begin begins the lifetime of a sandbox that can outlive the registry, and stores the sandbox's
+// record. For other sandboxes, add begins the lifetime.
 func (r *Registry) begin(ctx context.Context, rec *record) error {
 	if rec.outlives() == nil {
 		return nil
@@ -189,8 +191,9 @@ func (r *Registry) begin(ctx context.Context, rec *record) error {
 	return r.storeRecord(ctx, rec)
 }
 
-// recorded changes the record of a sandbox. If the sandbox can outlive the registry, recorded then
-// stores the record. Changes of the same sandbox by other servers wait until it returns.
+// recorded changes the record of a sandbox with the function change. If the sandbox can outlive the
+// registry, recorded then stores the record. Until recorded returns, changes that other servers made
+// to the same sandbox are not taken over.
 func (r *Registry) recorded(ctx context.Context, id string, change func() error) error {
 	r.mu.Lock()
 	rec := r.records[id]
@@ -211,7 +214,7 @@ func (r *Registry) recorded(ctx context.Context, id string, change func() error)
 	return err
 }
 
-// storeRecord stores the record of a sandbox with its instance, if it has changed.
+// storeRecord stores the record of a sandbox with the instance, if the record has changed.
 func (r *Registry) storeRecord(ctx context.Context, rec *record) error {
 	return r.storeAs(ctx, rec, r.snapshot(rec))
 }
@@ -243,8 +246,9 @@ func (r *Registry) follow(rec *record, instance Lasting) {
 	}
 }
 
-// takeOver makes the record of a sandbox equal to the stored one. Requests that change the record here
-// wait, or it waits for them. A record that cannot be read changes nothing.
+// takeOver makes the registry's record of a sandbox equal to the record stored with the instance.
+// takeOver and requests that change the record wait for each other. If the stored record cannot be
+// read, takeOver changes nothing.
 func (r *Registry) takeOver(rec *record, instance Lasting) {
 	r.mu.Lock()
 	changing := rec.transition

@@ -12,7 +12,7 @@ func (r *Registry) SetLifetime(id string, lifetime time.Duration) error {
 	return r.move(id, lifetime, false)
 }
 
-// Extend sets a lifetime like SetLifetime, but never shortens it.
+// Extend is like SetLifetime, but never shortens the sandbox's lifetime.
 func (r *Registry) Extend(id string, lifetime time.Duration) error {
 	return r.move(id, lifetime, true)
 }
@@ -38,8 +38,8 @@ func (r *Registry) moveLocked(rec *record, lifetime time.Duration, onlyLater boo
 }
 
 // Advance moves the clock of lifetimes forward by d, for tests. When it returns, sandboxes
-// whose lifetime is over have ended or are paused. It does not affect timers inside sandboxes,
-// which use real time.
+// whose lifetime is over have ended or are paused. Advance does not affect timers inside sandboxes,
+// because these timers use real time.
 func (r *Registry) Advance(d time.Duration) {
 	r.mu.Lock()
 	r.offset += d

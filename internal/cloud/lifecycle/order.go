@@ -9,11 +9,11 @@ import (
 // Position returns the position of the sandbox in lists. Lists are ordered by start time.
 func (sb *Sandbox) Position() ordered.Position { return ordered.Position{At: sb.StartedAt, ID: sb.ID} }
 
-// listed orders records by the position that they had when they were inserted. A record's sandbox
-// may have been started again since then.
+// listed orders records by the position that each record had when it was inserted. The sandbox of the
+// record may have been started again since then, and so may have another position now.
 var listed ordered.By[*record] = func(rec *record) ordered.Position { return rec.position }
 
-// placeLocked inserts a record into the list to which it belongs now: up, down, or none.
+// placeLocked moves a record to the list to which it now belongs: up, down, or no list.
 func (r *Registry) placeLocked(rec *record) {
 	var to *[]*record
 	switch {
@@ -35,7 +35,7 @@ func (r *Registry) placeLocked(rec *record) {
 	}
 }
 
-// A Query selects sandboxes for a list, and their order.
+// A Query selects sandboxes for a list, and the order of the list.
 type Query struct {
 	Running, Paused bool                   // select sandboxes that run, and sandboxes that do not run
 	StartedAfter    time.Time              // earliest start time; zero: no bound
@@ -45,8 +45,8 @@ type Query struct {
 	Limit           int                    // maximum number; 0: no limit
 }
 
-// Page returns the matching sandboxes in order. It checks only sandboxes after q.After, up to the
-// last one that it returns, in the states that q selects.
+// Page returns the sandboxes that match q, in order. Of the sandboxes in the states that q selects,
+// it checks only those after q.After, up to the last sandbox that it returns.
 func (r *Registry) Page(q Query) []*Sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -28,13 +28,14 @@ func (r *Registry) Pause(ctx context.Context, id string, o PauseOptions) error {
 // pause describes a pause that has begun.
 type pause struct {
 	PauseOptions
-	// unasked marks an automatic pause. It keeps only the files if the memory is too large or
-	// cannot be saved, or if envd does not answer.
+	// unasked marks an automatic pause. If the memory is too large or cannot be saved, or if envd does
+	// not answer, an automatic pause keeps only the files.
 	unasked bool
 	// ending means that the server ends, so that no processes are kept.
 	ending bool
-	// saveMemory means that the memory is also saved in the store. If memoryUntil is not zero
-	// and saving is not complete by then, the memory is not saved.
+	// saveMemory means that the memory is also saved in the store. memoryUntil is the time by which
+	// the memory must be saved completely. Otherwise the memory is not saved. A zero memoryUntil
+	// means no time limit.
 	saveMemory  bool
 	memoryUntil time.Time
 }
@@ -67,9 +68,9 @@ func (r *Registry) pauseLocked(rec *record, p pause) *transition {
 	})
 }
 
-// pause stops a sandbox, and saves its files and memory in the store if necessary. It records
-// in sb whether the processes are kept and whether envd answered. After an error, the sandbox
-// runs or has died.
+// pause stops a sandbox. If necessary, it saves the sandbox's files and memory in the store. It
+// records in sb whether the processes are kept and whether envd answered. After an error, the
+// sandbox runs or has died.
 func (r *Registry) pause(ctx context.Context, rec *record, sb *Sandbox, instance Instance, p pause) (_ *kept, err error) {
 	unhealthy := instance.Healthy(ctx)
 	if unhealthy != nil && !p.unasked && (p.RequireHealthy || p.DropMemory) {
@@ -174,8 +175,8 @@ func (r *Registry) runOnLocked(rec *record, p pause, err error) State {
 	return Running
 }
 
-// freeze counts a sandbox in the number of sandboxes whose processes are kept. It returns an error
-// if the limit is reached.
+// freeze counts a sandbox as a paused sandbox whose processes are kept. bytes is the size of its
+// memory. If a limit is reached, freeze returns an error.
 func (r *Registry) freeze(rec *record, bytes int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -190,7 +191,7 @@ func (r *Registry) freeze(rec *record, bytes int64) error {
 	return nil
 }
 
-// thaw reverses freeze.
+// thaw reverses freeze: the sandbox no longer counts.
 func (r *Registry) thaw(rec *record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

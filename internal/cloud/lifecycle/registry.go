@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// Default limits of a cloud. If the hosted service also has a limit, the default has the service's
-// value.
+// Default limits of a cloud. For a limit that E2B's hosted service also has, the default is the value
+// of the service.
 const (
 	DefaultMaxSandboxes = 100
 	DefaultMaxLifetime  = 24 * time.Hour
@@ -29,9 +29,10 @@ type Options struct {
 	MaxSandboxes int           // maximum number of sandboxes with a place; 0: DefaultMaxSandboxes
 	MaxLifetime  time.Duration // longest lifetime of a sandbox; 0: DefaultMaxLifetime
 	// MaxFrozen bounds the number of paused sandboxes whose processes are kept. MaxFrozenMemory bounds
-	// the bytes of their memory. When a limit is reached, the memory of a further sandbox is kept only
-	// in the store, if the store is durable and the memory is saved there. A zero MaxFrozen means
-	// DefaultMaxFrozen. A zero MaxFrozenMemory means that there is no limit.
+	// the bytes of the memory of all these sandboxes. When a limit is reached, the memory of a further
+	// sandbox can only be kept in the store: the store must be durable, and the memory must be saved
+	// there. A zero MaxFrozen means DefaultMaxFrozen. A zero MaxFrozenMemory means that there is no
+	// limit.
 	MaxFrozen       int
 	MaxFrozenMemory int64
 	// MaxKept bounds the number of sandboxes whose files are kept; 0 means DefaultMaxKept. When this
@@ -43,8 +44,8 @@ type Options struct {
 	Secure, TrafficTokens bool
 	Logger                *slog.Logger // nil: no log
 
-	// Store keeps the data for resuming paused sandboxes: records, files and saved memory. The
-	// caller closes it after the registry.
+	// Store keeps the data for resuming paused sandboxes: records, files and saved memory. The caller
+	// closes the store after it has closed the registry.
 	Store *store.Store
 
 	// Layers keeps the layers with which sandboxes begin. If it is nil, layers are kept in
@@ -59,26 +60,26 @@ type Options struct {
 	// Launch returns [engine.ErrExists], and the sandbox is adopted. "" or a nil IDOf means a random
 	// id.
 	IDOf func(key string) string
-	// Ended is called when a sandbox no longer exists, even if it could not be launched. nil:
-	// it is not called.
+	// Ended is called when a sandbox no longer exists. It is also called for a sandbox that could not
+	// be launched. nil means no call.
 	Ended func(id string)
 }
 
-// Registry contains the records of all sandboxes. It is safe for concurrent use. The caller
-// must close it.
+// Registry contains the records of all sandboxes. It is safe for concurrent use. The caller must
+// close the registry.
 type Registry struct {
 	options Options
 	store   *store.Store
 	layers  *layers.Set
 
-	wake chan struct{}  // receives when a deadline has changed
+	wake chan struct{}  // gets a token when a deadline has changed
 	stop chan struct{}  // closed by Close
-	work sync.WaitGroup // the evictor, transitions, and goroutines that watch instances
+	work sync.WaitGroup // counts the goroutines of the evictor and of transitions, and those that watch instances
 
 	mu       sync.Mutex
 	records  map[string]*record
 	running  map[string]*record // records in the state Running
-	up, down []*record          // up: sandboxes that run; down: all others; both in the order of lists
+	up, down []*record          // up: sandboxes that run; down: all others; each is ordered by Position
 	ended    endedLog
 	attempts attempts
 	adopted  chan struct{} // closed and replaced when a sandbox of another server is adopted
@@ -99,18 +100,18 @@ type ledger struct {
 // change: the sandbox's id and tokens, and asks.
 type record struct {
 	Sandbox
-	instance   Instance    // nil: paused without processes, or about to be resumed
-	transition *transition // nil: the state is not changing
+	instance   Instance    // nil if the sandbox is paused without processes, or about to be resumed
+	transition *transition // nil if the state is not changing
 	placed     bool        // counted in Registry.places
-	frozen     *int64      // bytes in Registry.frozen; nil: not counted
+	frozen     *int64      // bytes counted in Registry.frozen; nil if the sandbox is not counted there
 	kept       *kept       // saved files and memory of the latest pause; nil: none
 	base       layers.Base // layers of the sandbox; set before other goroutines can access the record
 	asks       *network.Asks
-	once       *once      // request that made the sandbox; nil: one without an idempotency key
-	storing    sync.Mutex // held while the record of an instance that is Lasting is stored; before Registry.mu
+	once       *once      // request that made the sandbox; nil if it had no idempotency key
+	storing    sync.Mutex // held while the record is stored with a Lasting instance; locked before Registry.mu
 	outdated   bool       // the network rules of the instance differ from those of Request
 
-	list     *[]*record       // list that contains the record, up or down; nil: none
+	list     *[]*record       // list that contains the record: Registry.up or Registry.down; nil if neither contains it
 	position ordered.Position // position in that list
 
 	// unpaused is the error of a failed automatic pause. The pause is retried until retryUntil.
@@ -118,13 +119,14 @@ type record struct {
 	retryUntil time.Time
 }
 
-// becomeLocked replaces all fields of a record's sandbox that may change by the fields of sb.
+// becomeLocked copies from sb to the record all fields of the sandbox that may change.
 func (rec *record) becomeLocked(sb Sandbox) {
 	rec.Request, rec.State, rec.StartedAt, rec.EndAt = sb.Request, sb.State, sb.StartedAt, sb.EndAt
 	rec.Memory, rec.Unresponsive = sb.Memory, sb.Unresponsive
 }
 
-// New returns a registry with the sandboxes that the store contains. The caller must close it.
+// New returns a registry with the sandboxes that the store contains. The caller must close the
+// registry.
 func New(o Options) *Registry {
 	if o.MaxSandboxes == 0 {
 		o.MaxSandboxes = DefaultMaxSandboxes
@@ -242,7 +244,8 @@ func (r *Registry) launch(ctx context.Context, rec *record) error {
 	return nil
 }
 
-// Get returns the record of a sandbox. If there is none, the error is a [*NotFoundError].
+// Get returns the record of a sandbox. If the sandbox does not exist, the error is a
+// [*NotFoundError].
 func (r *Registry) Get(id string) (Sandbox, error) {
 	var sb Sandbox
 	err := r.handle(context.Background(), id, onGet, func(rec *record) (*transition, error) {
@@ -252,8 +255,9 @@ func (r *Registry) Get(id string) (Sandbox, error) {
 	return sb, err
 }
 
-// List returns the records of all sandboxes that match, in no particular order. [Registry.Page]
-// returns a part of them in order. match must be quick, and must not use the registry.
+// List returns the records of all sandboxes for which match returns true, in no particular order.
+// match must be quick, and must not use the registry. [Registry.Page] returns a part of the
+// sandboxes, in order.
 func (r *Registry) List(match func(sb *Sandbox) bool) []*Sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -288,8 +292,8 @@ func (r *Registry) Kill(id string) error {
 // SetEgress replaces a running sandbox's rules for outgoing connections. From asked, it records the
 // fields for outgoing connections and ignores the fields for incoming connections. It returns a
 // [*NotFoundError] if the sandbox does not exist or is paused, and a [*StateError] if its state is
-// changing. It returns a [*RefusedError] if asked has headers and the sandbox was created without
-// them.
+// changing. If asked has headers and the sandbox was created without headers, SetEgress returns a
+// [*RefusedError].
 func (r *Registry) SetEgress(id string, asked Network, rules *network.Rules) error {
 	return r.recorded(context.Background(), id, func() error { return r.setEgress(id, asked, rules) })
 }
@@ -317,8 +321,8 @@ func (r *Registry) setEgress(id string, asked Network, rules *network.Rules) err
 	})
 }
 
-// Asks returns the questions about a sandbox's outgoing connections. The sandbox may be paused.
-// If it does not exist, the error is a [*NotFoundError].
+// Asks returns the questions about a sandbox's outgoing connections. The sandbox may be paused. If
+// the sandbox does not exist, the error is a [*NotFoundError].
 func (r *Registry) Asks(id string) (*network.Asks, error) {
 	var asks *network.Asks
 	err := r.handle(context.Background(), id, onGet, func(rec *record) (*transition, error) {
@@ -378,7 +382,7 @@ func (r *Registry) add(rec *record) bool {
 	return true
 }
 
-// beginLifeLocked sets the lifetime of a sandbox that begins to run now.
+// beginLifeLocked begins the lifetime of a sandbox that starts to run now.
 func (r *Registry) beginLifeLocked(rec *record, lifetime time.Duration) {
 	rec.StartedAt = r.nowLocked()
 	rec.EndAt = rec.StartedAt.Add(min(lifetime, r.options.MaxLifetime))
@@ -400,8 +404,8 @@ func (r *Registry) findLocked(id string) (*record, error) {
 }
 
 // notFoundLocked returns the error for a sandbox that has a record, but is treated as if it did not
-// exist. The error contains the reason: that the sandbox is paused, or, if it is known, the reason
-// for the sandbox's end. The caller holds r.mu.
+// exist. If the sandbox is paused, the error reports this. Otherwise the error contains the reason
+// for the sandbox's end, if the reason is known. The caller holds r.mu.
 func (r *Registry) notFoundLocked(rec *record) error {
 	if rec.State == Paused {
 		return &NotFoundError{ID: rec.ID, Paused: true}

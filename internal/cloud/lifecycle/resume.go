@@ -11,8 +11,8 @@ import (
 // ResumeOptions are the options of a resume.
 type ResumeOptions struct {
 	Lifetime time.Duration // begins when the sandbox runs
-	// DropMemory boots the sandbox from its files. If its processes are kept, they end. Memory
-	// in the store is kept until the next pause.
+	// DropMemory boots the sandbox from its files. Processes that the pause kept are ended. Memory in
+	// the store is kept until the next pause.
 	DropMemory bool
 	AutoPause  *bool // new value of AutoPause; nil: unchanged
 }
@@ -56,8 +56,8 @@ func (r *Registry) Resume(ctx context.Context, id string, o ResumeOptions) (Sand
 }
 
 // connected returns the record of a sandbox that ran a moment ago. It extends the sandbox's
-// lifetime to at least lifetime. This is needed because a caller that waited for the resume of
-// another caller requested a lifetime of its own.
+// lifetime to at least lifetime. This is needed because the caller may have waited for a resume by
+// another caller, which may have requested a shorter lifetime.
 func (r *Registry) connected(id string, lifetime time.Duration) (Sandbox, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,11 +77,11 @@ const (
 	minWake      = 5 * time.Minute // shortest lifetime after the resume
 )
 
-// Wake resumes a sandbox for a request, and waits until the sandbox runs. The sandbox then has
-// the lifetime with which it was created, but at least five minutes. The error is [ErrAsleep]
-// if requests do not resume the sandbox, or if it does not exist. It is a [*StateError] if the
-// state does not stop changing. Other errors are a [*LimitError], the error of ctx, and the
-// error of the resume.
+// Wake resumes a sandbox for a request, and waits until the sandbox runs. The sandbox then has the
+// lifetime with which it was created, but at least five minutes. If requests do not resume the
+// sandbox, or if it does not exist, the error is [ErrAsleep]. If the state of the sandbox does not
+// stop changing, the error is a [*StateError]. Other errors are a [*LimitError], the error of ctx,
+// and the error of the resume.
 func (r *Registry) Wake(ctx context.Context, id string) error {
 	bounded, cancel := context.WithTimeout(ctx, wakeDeadline)
 	defer cancel()
@@ -103,7 +103,7 @@ func (r *Registry) Wake(ctx context.Context, id string) error {
 	return err
 }
 
-// resumeDeadline bounds the time of a resume, independent of the callers.
+// resumeDeadline bounds the time of a resume, regardless of the deadlines of its callers.
 const resumeDeadline = 70 * time.Second
 
 // resumeLocked starts to resume a paused sandbox.
@@ -173,8 +173,8 @@ func (r *Registry) resumeMemory(ctx context.Context, rec *record, sb Sandbox, in
 	return instance.Resume(ctx)
 }
 
-// boot starts a sandbox from its files. If memory is set, it also restores the saved memory. If
-// the sandbox was frozen, its processes end, and only the saved files and memory are left.
+// boot starts a sandbox from its files. If memory is set, boot also restores the saved memory. If the
+// sandbox was frozen, boot ends its processes, so that only the saved files and memory are left.
 func (r *Registry) boot(ctx context.Context, rec *record, sb Sandbox, frozen Instance, memory bool) (Instance, error) {
 	k := rec.kept // only a transition changes kept, and this is the only transition
 	if frozen != nil {

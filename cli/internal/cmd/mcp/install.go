@@ -166,8 +166,8 @@ func installRun(ctx context.Context, opts *installOptions) error {
 	return err
 }
 
-// program returns the command by which clients start e2bctl. For a project, or if PATH finds this
-// program under the name e2bctl, the command is that name. Otherwise the command is the path of
+// program returns the command by which clients start e2bctl. The command is "e2bctl" for a project,
+// and also if a search for e2bctl in PATH finds this program. Otherwise the command is the path of
 // this program.
 func program(isProject bool) (string, error) {
 	const name = "e2bctl"

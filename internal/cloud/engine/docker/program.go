@@ -77,9 +77,10 @@ func openFile(open, path, architecture string) (*program, error) {
 	return p, nil
 }
 
-// Setup makes the program for containers of the daemon, unless containers can use the running program.
-// It returns the path of the program. If no daemon answers, Setup makes the program for the
-// architecture of this machine.
+// Setup makes the program for containers of the Docker or Podman daemon at host. If host is "",
+// Setup searches for the daemon as [Open] does. If containers of the daemon can use the running
+// program, Setup makes nothing. In both cases it returns the path of the program that the containers
+// use. If no daemon answers, Setup assumes the architecture of this machine.
 func Setup(ctx context.Context, progress io.Writer, host string) (string, error) {
 	if progress == nil {
 		progress = io.Discard

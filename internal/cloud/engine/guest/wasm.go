@@ -4,8 +4,8 @@ package guest
 type Wasm struct {
 	// Dir is the directory that package wasmenv prepared. It has the same path as on the host.
 	Dir string `json:"dir"`
-	// Places are the directories that Python sees in addition to the directories of its user: the
-	// mounts and the volumes of the sandbox.
+	// Places are the directories of the sandbox's mounts and volumes. Python sees them in addition to
+	// the directories of its user.
 	Places []string `json:"places,omitempty"`
 	// MemoryBytes is the memory limit of the sandbox. Zero means no limit.
 	MemoryBytes uint64 `json:"memoryBytes,omitempty"`

@@ -17,11 +17,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 )
 
-// Names under which a test program starts itself for a cluster. It runs as the keeper, which removes
-// the control groups at the end, and as the first process of the cluster's process namespace. When
-// the first process ends, the kernel ends all other processes in that namespace. When the last of
-// these processes has ended, the mounts and the network are gone. The first process ends when its
-// connection to the test program ends.
+// Names under which a test program starts itself again, as two processes of a cluster. One is the
+// keeper, which removes the cluster's control groups at the end. The other is the first process of
+// the cluster's process namespace. The first process ends when its connection to the test program
+// ends. When the first process ends, the kernel ends all other processes in that namespace. When the
+// last process in the namespace has ended, the mounts and the network are gone.
 const (
 	keeperName = "e2bctl-kubetest-keeper"
 	firstName  = "e2bctl-kubetest-first"

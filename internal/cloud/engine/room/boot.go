@@ -148,7 +148,8 @@ func (s *Sandbox) abandon(err error) error {
 	return errors.Join(err, s.close())
 }
 
-// open begins to serve envd, unless the sandbox is being ended, which can happen at any time.
+// open begins to serve envd. If the sandbox is already being ended, which can begin at any time,
+// the error is [engine.ErrGone].
 func (s *Sandbox) open(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -212,7 +212,8 @@ func (s *Sandbox) carryOut(inside *net.TCPConn, connected func()) {
 	grant.Join(outside, inside)
 }
 
-// reset ends a connection in a way that looks to the program as if it had been refused.
+// reset ends the connection of a program in the sandbox. To the program, the connection
+// looks refused.
 func reset(conn *net.TCPConn) {
 	_ = conn.SetLinger(0)
 	_ = conn.Close()

@@ -204,8 +204,9 @@ func (p *pause) order(f func(joined *os.File) error) error {
 	return nil
 }
 
-// forgetJoined waits until a kernel has joined or has failed, but at most for the given time. It
-// removes such kernels, and returns the number of kernels that remain.
+// forgetJoined waits until an ordered kernel has joined the sandbox's control groups or has failed,
+// but at most for the given time. It removes all such kernels from p.ordered, and returns the
+// number of kernels that remain there.
 func (p *pause) forgetJoined(wait time.Duration) (left int) {
 	if len(p.ordered) == 0 {
 		return 0

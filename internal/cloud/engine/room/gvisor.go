@@ -98,7 +98,7 @@ func (*gvisor) limitsReport(why map[string]string) (memory, processes string) {
 }
 
 // showProgram adds the program for gVisor to files, as a detached mount. If only a process of the
-// sandbox can make mounts, it returns a path.
+// sandbox can make mounts, showProgram instead returns the path of a copy of the program.
 func (g *gvisor) showProgram(files *wire.Files) (path string, err error) {
 	if !g.room.ranged() {
 		return g.copiedBinary()

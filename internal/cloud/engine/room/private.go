@@ -75,9 +75,9 @@ type surveyed struct {
 	system int
 }
 
-// findPrivate begins to search for files that are closed to other users. It searches in mounts of
-// the trees. These mounts are like the mounts in sandboxes. An error means that this machine
-// refuses such mounts.
+// findPrivate begins to search the room's trees for files that are closed to other users. It
+// searches in mounts of these trees. The mounts are made like the mounts in sandboxes. An error means
+// that this machine refuses such mounts.
 func (r *Room) findPrivate(ctx context.Context) error {
 	// A survey would take the refusal for a closed directory, and record all files as closed.
 	if err := holder.TryOpenat2(); err != nil {

@@ -81,8 +81,8 @@ func (s *Sandbox) lose(err error) error {
 }
 
 // ask sends a request to the process that runs gVisor, and waits for its answer. When ctx ends, ask
-// cancels the request and still waits for the answer. If the answer takes longer than within, the
-// sandbox ends.
+// cancels the request and still waits for the answer. If the answer takes longer than the duration
+// within, the sandbox ends.
 func (s *Sandbox) ask(ctx context.Context, kind wire.Kind, within time.Duration, files *wire.Files) error {
 	s.pause.asked++
 	id := s.pause.asked

@@ -21,7 +21,8 @@ type warmPool struct {
 	used    chan struct{} // receives once for each wanted sandbox
 	first   chan struct{} // closed when the first warm sandbox is ready, or when none will be made
 	waiting atomic.Bool   // a caller waits for the sandbox that is being made
-	// codeRuns reports whether the last sandbox that requested a kernel or ended has run code.
+	// codeRuns is set to true when a sandbox requests a kernel. It is set to false when a used sandbox
+	// ends and no code was run in it.
 	codeRuns atomic.Bool
 	making   atomic.Pointer[cgroup.Group] // control group of the warm sandbox whose start began last
 	cancel   context.CancelFunc           // stops making warm sandboxes; nil if no warm sandboxes are made

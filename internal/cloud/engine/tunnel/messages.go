@@ -57,8 +57,8 @@ type order struct {
 type request struct {
 	Host string `json:"host"`
 	Port uint16 `json:"port"`
-	// Kills requests the number of processes that were killed for lack of memory, instead of a
-	// connection.
+	// Kills makes the message a request for the number of processes that were killed for lack of
+	// memory, instead of a request for a connection.
 	Kills bool `json:"kills,omitempty"`
 }
 

@@ -1,6 +1,6 @@
 // Package kerneltest provides real Jupyter kernels for tests: ipykernel, bash_kernel and Deno's
-// kernel, in the versions of requirements.txt. Their descriptions are the same as in the full
-// environment.
+// kernel, in the versions of requirements.txt. The descriptions of these kernels are the same as in
+// the full environment.
 package kerneltest
 
 import (
@@ -16,7 +16,7 @@ import (
 //go:embed requirements.txt
 var requirements embed.FS
 
-// Packages contains the kernels, and a separate Python for them.
+// Packages contains the kernels, and a separate Python environment for them.
 var Packages = pinned.Set{
 	Name: "kernels", Pins: requirements,
 	Commands: [][]string{
@@ -26,8 +26,9 @@ var Packages = pinned.Set{
 	Finish: func(directory string) error { return pyenv.WriteKernelspecs(directory, true) },
 }
 
-// Environ returns variables with which the kernels "python3" (ipykernel), "bash" and "deno" are
-// found and can run. If the kernels are missing, Environ skips the test as [pinned.Skip] does.
+// Environ returns the environment variables that are needed to find and run the kernels "python3"
+// (ipykernel), "bash" and "deno". If the kernels are missing, Environ skips the test as
+// [pinned.Skip] does.
 func Environ(t testing.TB) []string {
 	t.Helper()
 	prefix := Packages.Find(t)

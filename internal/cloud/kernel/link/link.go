@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package link defines the messages between a kernel and its process. It does so for every
-// transport: lines of JSON to the driver, and ZeroMQ to Jupyter kernels.
+// Package link defines the messages between a kernel and its process. The messages are the same for
+// both transports: lines of JSON to the driver, and ZeroMQ to Jupyter kernels.
 package link
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// MaxMessage bounds the bytes of a message from a process. The driver limits its messages to
-// half of this.
+// MaxMessage bounds the bytes of a message from a process. The driver limits its messages to half of
+// MaxMessage.
 const MaxMessage = 64 << 20
 
 // Link is a connection to a process. Its methods are safe for concurrent use.
@@ -21,8 +21,8 @@ type Link interface {
 	// Receive passes the messages of the process to take until the connection ends. It returns
 	// an error if the process violates the protocol.
 	Receive(take func(*Message) error) error
-	// Ended informs the link that the process has ended. The link then receives the messages in
-	// transit, and sends no longer block.
+	// Ended informs the link that the process has ended. The link then still receives the messages in
+	// transit. Calls that send a message no longer block.
 	Ended()
 	Close()
 }
@@ -36,7 +36,7 @@ type Message struct {
 	ID uint64 `json:"id"`
 	// Seq is the number of a sync or an input_request.
 	Seq uint64 `json:"seq"`
-	// Buffers are the binary parts of the message. Only messages of Jupyter kernels have them.
+	// Buffers are the binary parts of the message. Only messages of Jupyter kernels have Buffers.
 	Buffers [][]byte `json:"-"`
 }
 
@@ -52,14 +52,14 @@ type Command struct {
 	Buffers [][]byte          `json:"-"` // binary parts of the message; only for Jupyter kernels
 }
 
-// Info is the description of itself that a process sends when it is ready.
+// Info describes a process. The process sends its Info when it is ready.
 type Info struct {
 	// Python is the version of the interpreter.
 	Python string `json:"python"`
 	// Engine is "ipython" or "python". Version is the version of the engine.
 	Engine  string `json:"engine"`
 	Version string `json:"version"`
-	// Note names missing features and the packages to install. It is empty with IPython.
+	// Note names missing features, and the packages to install for them. With IPython, Note is "".
 	Note string `json:"note"`
 	// KernelInfo is the kernel_info_reply of a Jupyter kernel.
 	KernelInfo json.RawMessage `json:"kernel_info,omitempty"`

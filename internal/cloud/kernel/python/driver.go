@@ -13,8 +13,7 @@ import (
 //go:embed start.py _e2bctl_kernel/*.py
 var driver embed.FS
 
-// Files returns the files of the driver's package. They are for a Python that does not run
-// start.py.
+// Files returns the files of the driver's package, for a Python that does not run start.py.
 func Files() fs.FS {
 	files, err := fs.Sub(driver, "_e2bctl_kernel")
 	if err != nil {
@@ -24,8 +23,8 @@ func Files() fs.FS {
 }
 
 // WriteDriver writes the files of the driver below scratch, a directory for files of envd. It
-// replaces existing files, and returns the path of the script to run. The zygote and the
-// sandboxes of its kernels use the same scratch path, and so have the same paths.
+// replaces existing files, and returns the path of the script to run. The zygote uses the same
+// scratch path as the sandboxes of its kernels. So the driver's files have the same paths in both.
 func WriteDriver(scratch string) (string, error) {
 	dir := filepath.Join(scratch, "kernel")
 	err := fs.WalkDir(driver, ".", func(name string, entry fs.DirEntry, err error) error {

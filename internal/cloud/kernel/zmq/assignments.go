@@ -13,8 +13,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// environmentOf maps a language, as kernelspecs name it, to code that sets an environment
-// variable and to code that removes one.
+// environmentOf maps a language to two functions. One returns code that sets an environment
+// variable, and the other returns code that removes a variable. Languages have the same names as in
+// kernelspecs.
 var environmentOf = map[string]struct {
 	set   func(name, value string) string
 	unset func(name string) string
@@ -45,12 +46,12 @@ var environmentOf = map[string]struct {
 	},
 }
 
-// variableName matches the allowed names of variables. These names are inserted into code
-// unchanged.
+// variableName matches the allowed names of variables. The restriction is needed because names are
+// inserted into code unchanged.
 var variableName = lazyregexp.New(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 
-// assignments returns code that sets the variables in env, and code that restores the values that
-// these variables have in environ.
+// assignments returns two pieces of code: before sets the variables in env, and after restores the
+// values that these variables have in environ.
 func assignments(language string, env, environ map[string]string) (before, after string, err error) {
 	if len(env) == 0 {
 		return "", "", nil

@@ -10,15 +10,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// barrier sends a request that is answered only after all earlier ones. It is needed because
-// some kernels report idle just before the last output.
+// barrier sends a request that the kernel answers only after all earlier requests. It is needed
+// because some kernels report idle just before the last output.
 func (l *Link) barrier() (hidden bool, header jupyter.Header, err error) {
 	return l.askHidden("kernel_info_request", struct{}{})
 }
 
-// denoEngine is the name that Deno's kernel reports. This kernel sends the output of code in a
-// separate task, and no other message waits for this task. So the output of a cell can arrive
-// long after the answer, with a later request as its parent.
+// denoEngine is the name that Deno's kernel reports. Deno's kernel sends the output of code in a
+// separate task, and its other messages do not wait for this task. So the output of a cell can
+// arrive long after the answer to the cell's request, and then has a later request as its parent.
 const denoEngine = "Deno kernel"
 
 // markType is the type of the message that code run in Deno sends as its last output.

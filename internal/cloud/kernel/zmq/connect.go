@@ -15,9 +15,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// freePorts finds n ports on which no process listens. These ports are below the range for outgoing
-// connections, because in that range a connection to a port without a listener could be connected
-// to itself.
+// freePorts finds n ports on which no process listens. The ports are below the range for outgoing
+// connections, because in that range, a connection to a port without a listener could get the same
+// port as its own, and so be connected to itself.
 func freePorts(ctx context.Context, n int) ([]int, error) {
 	const low, high, tries = 20000, 32000, 1000
 	var ports []int
@@ -70,7 +70,7 @@ func (l *Link) readChannel(ctx context.Context, channel string) error {
 	}
 }
 
-// connect retries until the kernel listens, or ctx ends.
+// connect connects to a channel of the kernel. It retries until the kernel listens or ctx ends.
 func (l *Link) connect(ctx context.Context, channel string) (*zmtp, error) {
 	address := "127.0.0.1:" + strconv.Itoa(l.ports[channel])
 	ticker := time.NewTicker(5 * time.Millisecond)

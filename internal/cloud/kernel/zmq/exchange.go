@@ -13,7 +13,7 @@ import (
 )
 
 // exchanges are the requests to the kernel that serve one [Request]. If the [Request] has its own
-// variables, there are several.
+// variables, several requests serve it.
 type exchanges struct {
 	id     uint64
 	hidden bool // the current exchange is internal, so no client sees it
@@ -26,7 +26,7 @@ type exchanges struct {
 	mark        string          // marks the end of the output; "" once it has arrived
 	answer      json.RawMessage // answer to the exchange that is not hidden
 	overtime    *time.Timer
-	recounted   bool // the wait for missing messages was extended; it is extended only once
+	recounted   bool // the wait for missing messages was extended, which is done only once
 }
 
 // hear handles a message from the kernel.
@@ -62,8 +62,8 @@ func (l *Link) hear(m *jupyter.Message) error {
 	return nil
 }
 
-// hearFirst waits for an answer on shell and for a message on iopub. After both have arrived,
-// no message is lost.
+// hearFirst handles a message of a kernel that is not ready yet. The kernel is ready when an answer
+// on shell and a message on iopub have arrived. After both have arrived, no message is lost.
 func (l *Link) hearFirst(m *jupyter.Message) error {
 	l.heard = l.heard || m.Channel == jupyter.IOPub
 	if m.Header.MsgType == "kernel_info_reply" {
@@ -165,7 +165,7 @@ func (l *Link) ask(t *exchanges) (err error) {
 	return err
 }
 
-// late is called when an answer has not arrived in time.
+// late is called when the kernel has not completed the current request of t in time.
 func (l *Link) late(t *exchanges) {
 	l.order.Lock()
 	defer l.order.Unlock()
@@ -261,7 +261,7 @@ func (l *Link) askHidden(msgType string, content any) (hidden bool, header jupyt
 	return true, header, l.write(jupyter.Shell, &jupyter.Message{Header: header, Content: jupyter.Encode(content)})
 }
 
-// refuse answers a request instead of the kernel. The caller holds order.
+// refuse answers a request itself, without the kernel. The caller holds order.
 func (l *Link) refuse(t *exchanges, answer json.RawMessage) error {
 	t.replied, t.idle, t.answer = true, true, answer
 	if t.header.MsgType == "execute_request" {

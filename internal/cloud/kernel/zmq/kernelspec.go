@@ -19,7 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// Spec is an installed Jupyter kernel, as described by kernel.json.
+// Spec is an installed Jupyter kernel, as its kernel.json describes it.
 type Spec struct {
 	// Name is the name of the kernel for clients. Dir is the directory of the kernelspec.
 	Name string `json:"-"`
@@ -37,7 +37,7 @@ type Spec struct {
 // mode is "signal".
 const InterruptByMessage = "message"
 
-// Bounds for reading kernelspecs, which sandboxed code can write.
+// Bounds for reading kernelspecs. They are needed because sandboxed code can write kernelspecs.
 const (
 	maxKernelspec  = 1 << 20
 	maxKernelspecs = 256
@@ -46,17 +46,17 @@ const (
 // kernelspecName matches the kernel names that Jupyter allows.
 var kernelspecName = lazyregexp.New(`^[a-zA-Z0-9._-]{1,64}$`)
 
-// ErrNotInstalled reports that a kernel is not installed.
+// ErrNotInstalled means that no kernel with the requested name is installed.
 var ErrNotInstalled = errors.New("zmq: not installed")
 
-// Specs lists the directories of Jupyter kernels. If several directories have a kernel of the
-// same name, the first one counts. The directories are read at every use, so that newly
-// installed kernels are found.
+// Specs lists the directories of Jupyter kernels. If several directories have a kernel of the same
+// name, the kernel in the first of these directories is used. The directories are read at every use,
+// so that newly installed kernels are found.
 type Specs []string
 
-// Dirs returns the standard directories of kernels. These are the directories in the variable
-// JUPYTER_PATH, in the homes, in prefix, and the machine's directories. prefix is the prefix of the
-// Python environment.
+// Dirs returns the standard directories of kernels: those in the variable JUPYTER_PATH, those in the
+// home directories (the variable HOME and homes), those in prefix, and the machine's. prefix is the
+// prefix of the Python environment.
 func Dirs(environ []string, prefix string, homes ...string) Specs {
 	var data []string
 	env := link.Variables(environ)
@@ -77,8 +77,9 @@ func Dirs(environ []string, prefix string, homes ...string) Specs {
 	return dirs
 }
 
-// Find returns the kernel with a name. It ignores case. The error is [ErrNotInstalled], or
-// describes why the kernel that was found is invalid.
+// Find returns the kernel with the given name, regardless of upper and lower case. If there is no
+// such kernel, the error is [ErrNotInstalled]. If the kernel that was found is invalid, the error
+// describes the reason.
 func (s Specs) Find(name string) (*Spec, error) {
 	name = strings.ToLower(name)
 	if kernelspecName().MatchString(name) && name != "." && name != ".." {

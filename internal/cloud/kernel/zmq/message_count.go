@@ -5,8 +5,9 @@ package zmq
 import "github.com/e2bctl/e2bctl/internal/jupyter"
 
 // messageCount counts the messages of a kernel, to detect lost messages. ZeroMQ silently drops
-// messages that a subscriber does not read in time. Kernels based on ipykernel number their
-// messages across all channels. The key of the map is the part of the message id before the number.
+// messages that a subscriber does not read in time. Kernels based on ipykernel number their messages,
+// with one sequence for all channels. The number is the last part of the message id. The key of the
+// map is the part before the number.
 type messageCount map[string]*span
 
 type span struct{ first, last, seen int }

@@ -36,9 +36,9 @@ const (
 	drainTimeout = 5 * time.Second
 )
 
-// Link is the link to a Jupyter kernel. It consists of four ZeroMQ connections over TCP,
-// because some kernels (such as Deno's) support nothing else. Every message is signed with a
-// key that only the kernel and this process know.
+// Link is the link to a Jupyter kernel. It consists of four ZeroMQ connections. They use TCP,
+// because some kernels (such as Deno's) support no other transport. Every message is signed with a
+// key that only the kernel and this process have.
 type Link struct {
 	spec    *Spec
 	environ map[string]string
@@ -53,13 +53,13 @@ type Link struct {
 
 	patience time.Duration // bounds operations that should take no time
 
-	// order serialises the handling of messages. It is held while a message is passed on, and is
-	// locked before mu. It guards the next six fields.
+	// order is held while a message is handled and passed on, so that messages are handled one at a
+	// time. It is locked before mu. It guards the next six fields.
 	order sync.Mutex
 	take  func(*link.Message) error
 	heard bool         // a message has arrived on iopub
 	info  *link.Info   // kernel_info of the kernel
-	ready bool         // heard and info are set, and this was reported
+	ready bool         // heard and info are set, and the kernel was reported as ready
 	talk  *exchanges   // the exchanges that are running
 	count messageCount // counts the messages since the start of talk
 
@@ -89,7 +89,7 @@ type Options struct {
 	AnswerTimeout time.Duration
 }
 
-// Start starts the process of a kernel, and returns the link to it. The caller must wait for
+// Start starts the process of a kernel, and returns the link to the kernel. The caller must wait for
 // cmd with child.Wait.
 func Start(spec *Spec, o Options) (_ *Link, cmd *exec.Cmd, err error) {
 	environ := spec.environ(o.Environ)
@@ -145,7 +145,7 @@ func (l *Link) writeConnectionFile(owner *syscall.Credential) (string, error) {
 	return file, err
 }
 
-// Receive connects to the kernel, and passes its messages to take.
+// Receive connects to the kernel, and passes the kernel's messages to take.
 func (l *Link) Receive(take func(*link.Message) error) error {
 	l.take = take
 	ctx, cancel := context.WithCancel(l.ctx)

@@ -15,8 +15,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
 )
 
-// zmtp is the client's end of a ZeroMQ connection. It implements version 3.0 of the transport
-// protocol (RFC 23) without security, which Jupyter kernels use. Only one goroutine may read.
+// zmtp is the client's end of a ZeroMQ connection. It implements version 3.0 of ZeroMQ's transport
+// protocol (RFC 23), without security. Jupyter kernels use this protocol. Only one goroutine may
+// read.
 //
 // Messages of a peer are untrusted. Memory is only allocated for bytes that have arrived, and a
 // message has at most link.MaxMessage bytes.
@@ -30,7 +31,7 @@ const (
 	zmtpMore    = 1
 	zmtpLong    = 2
 	zmtpCommand = 4
-	// maxParts bounds the parts of a message. A message of a kernel has far fewer.
+	// maxParts bounds the number of parts of a message. A kernel's message has far fewer parts.
 	maxParts = 1024
 )
 

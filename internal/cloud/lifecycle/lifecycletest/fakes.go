@@ -64,9 +64,9 @@ type Fake struct {
 	rules  *network.Rules
 	paused bool
 	memory int64
-	knows  string // contents of its memory
+	knows  string // contents of the fake's memory
 	files  string
-	below  string // files of its layers
+	below  string // files of the fake's layers
 }
 
 func (f *Fake) hook(ctx context.Context, op Operation) error {
@@ -124,7 +124,7 @@ func (f *Fakes) Spec(id string) lifecycle.Spec {
 	return f.specs[id]
 }
 
-// Fake returns the sandbox with an id. It returns nil if there never was one.
+// Fake returns the fake with the given id. It returns nil if no fake with this id was ever launched.
 func (f *Fakes) Fake(id string) *Fake {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -145,8 +145,8 @@ func (f *Fakes) IDs() []string {
 // Suspends implements [lifecycle.Instance].
 func (f *Fake) Suspends() bool { return f.hooks.Suspends }
 
-// Check returns an error if [Fakes].Lacks has the feature. It also returns an error for
-// [engine.SavedMemory], unless [Fakes].SavesMemory is set.
+// Check returns an error if [Fakes].Lacks contains the feature. If [Fakes].SavesMemory is not set, it
+// also returns an error for [engine.SavedMemory].
 func (f *Fake) Check(feature engine.Feature) error {
 	if feature == engine.SavedMemory && !f.hooks.SavesMemory {
 		return &lifecycle.RefusedError{Reason: "not supported by the fake engine: the memory of snapshots"}
@@ -195,7 +195,7 @@ func (f *Fake) SetEgress(rules *network.Rules) {
 	f.mu.Unlock()
 }
 
-// Rules returns the rules that were set last. It returns nil if none were set.
+// Rules returns the rules that were set last, or nil if no rules were set.
 func (f *Fake) Rules() *network.Rules {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -278,8 +278,8 @@ func (f *Fake) Write(files string) {
 	f.mu.Unlock()
 }
 
-// Files returns the files of the fake's layers, followed by its own files. Its own files are
-// those that Write set last, or those with which the fake began.
+// Files returns the files of the fake's layers, followed by the fake's own files. These are the files
+// that Write set last or, before the first Write, the files with which the fake began.
 func (f *Fake) Files() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -330,8 +330,8 @@ func (f *Fake) Save(ctx context.Context, dir string) error {
 	return f.saveTo(dir)
 }
 
-// Checkpoint writes the fake's files, which can be shared. Unless memory is "", it also writes
-// the fake's memory.
+// Checkpoint writes the fake's files to dir, where other fakes can share them. If memory is not "",
+// Checkpoint also writes the fake's memory to the directory memory.
 func (f *Fake) Checkpoint(ctx context.Context, dir, memory string, share bool) (shared bool, err error) {
 	if err := f.hook(ctx, Checkpoint); err != nil {
 		return false, err

@@ -26,7 +26,7 @@ type status struct {
 	state   byte // state of the first thread
 	parent  int
 	threads int
-	started uint64 // time from the boot of the machine to the start; distinguishes processes with the same pid
+	started uint64 // clock ticks from the machine's boot to the process's start; distinguishes processes with the same pid
 }
 
 // look reads the status of a process.

@@ -21,7 +21,7 @@ type checkpointer struct {
 	mu     sync.Mutex
 	still  bool // the processes are stopped
 	begun  int  // number of calls of stop and goOn
-	parked bool // the tunnel is parked too
+	parked bool // the tunnel is parked, as save requires
 }
 
 // parkTimeout bounds the time that envd may take to prepare for a save. The preparation takes less

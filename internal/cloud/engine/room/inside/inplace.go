@@ -95,9 +95,9 @@ func restrictFiles(trees []string, dir string) error {
 	return landlock.Apply(access)
 }
 
-// reachable divides directories into open directories, which this process's id may enter, and
-// closed directories. For example, directories below root's home directory are closed to the ids of
-// root's sandboxes.
+// reachable divides directories into open directories, which this process's user may enter and
+// list, and closed directories. For example, directories below root's home directory are closed to
+// the user ids of root's sandboxes.
 func reachable(trees []string) (open, closed []string) {
 	for _, path := range trees {
 		if err := unix.Access(path, unix.R_OK|unix.X_OK); errors.Is(err, fs.ErrPermission) {

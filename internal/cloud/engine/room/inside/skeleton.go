@@ -19,9 +19,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// copiedFiles are files of the host's /etc. Programs need them to start, to find libraries, to
-// compute the local time, and to choose matching packages, because the sandbox has the host's /usr.
-// None of these files contains a secret. Missing files are left out.
+// copiedFiles are files of the host's /etc. Because the sandbox has the host's /usr, programs need
+// these files to start, to find libraries, to compute the local time, and to choose matching
+// packages. None of these files contains a secret. Missing files are left out.
 var copiedFiles = []string{
 	"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d/*.conf", "/etc/localtime", "/etc/mime.types",
 	"/etc/protocols", "/etc/services", "/etc/ssl/openssl.cnf",

@@ -294,8 +294,8 @@ func (u *untar) lookBelow(n int, name string) (f found, err error) {
 	return f, nil
 }
 
-// shownBelow returns the layers below that have content which is visible in the open directory
-// number n.
+// shownBelow returns the indices, in Below, of the lower layers with content that is visible in the
+// open directory number n.
 func (u *untar) shownBelow(n int) ([]int, error) {
 	d := u.path[n]
 	if d.looked || d.alone {

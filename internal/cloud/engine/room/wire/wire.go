@@ -56,7 +56,7 @@ const (
 	KindStop       Kind = "stop"        // stop the processes until KindGoOn
 	KindSaveMemory Kind = "save memory" // save the memory of stopped processes, with the directory to write to
 	KindGoOn       Kind = "go on"
-	KindGiveUp     Kind = "give up" // the request with this number is no longer awaited
+	KindGiveUp     Kind = "give up" // cancel the request with this message's ID
 )
 
 // Role is the task of a re-executed process.
