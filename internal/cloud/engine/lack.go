@@ -3,7 +3,8 @@ package engine
 import "fmt"
 
 // LackError means that a sandbox cannot have a feature, because its engine or this machine lacks the
-// feature. Some lacks are found only when the sandbox starts, or only for one of its directories.
+// feature. Sometimes this is found only when the sandbox starts, or only for one directory of the
+// sandbox.
 //
 // errors.Is matches a LackError with a target that has the same feature and no reason.
 type LackError struct {

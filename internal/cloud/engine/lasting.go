@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Adopter is an engine whose sandboxes can outlive it. It keeps their records, and gives them to the
-// next engine, or to another one beside it.
+// Adopter is an engine with sandboxes that can outlive the engine. An Adopter stores their records,
+// and other engines can adopt the sandboxes: the next engine, or one that runs at the same time.
 type Adopter interface {
 	Engine
-	// Adopt calls found for each sandbox with a record that another engine made, whether it still runs
-	// or not. It returns when found was called for all that are there. Until Close, found is also
-	// called for those that others make later. Only one goroutine calls found, which must not block for
-	// long. ctx bounds only the wait for the first ones. Adopt must be called once, and returns at once
-	// if sandboxes end with the engine.
+	// Adopt calls found for each sandbox that another engine made and that has a record, whether or
+	// not the other engine still runs. Adopt returns after the calls for all existing sandboxes. Until
+	// Close, found is also called for each sandbox that another engine makes later. Only one goroutine
+	// calls found, and found must not block for long. ctx bounds only the wait for the existing
+	// sandboxes. Adopt must be called once. If sandboxes end with the engine, Adopt returns at once.
 	Adopt(ctx context.Context, found func(Found)) error
 	// IDOf returns the id of the sandbox that a request with an idempotency key makes. It is the same
 	// for all servers with the same secret, and nobody else can guess it. If another server makes a
@@ -29,27 +29,28 @@ type Adopter interface {
 type Found struct {
 	ID     string
 	Record Record
-	// Open returns the sandbox. It does not wait for a connection, and Dial does. Only ID, Config and
-	// Tell of the options are used. If a sandbox is not opened it stays as it is.
+	// Open returns the sandbox. Open does not wait for a connection to the sandbox; Dial does. Open
+	// uses only ID, Config and Tell of the options. A sandbox that is not opened stays unchanged.
 	Open func(SandboxOptions) (Lasting, error)
 }
 
-// Lasting is a sandbox that can outlive the engine. [Engine.NewSandbox] of an [Adopter] returns one
-// unless sandboxes end with the engine.
+// Lasting is a sandbox that can outlive the engine. [Engine.NewSandbox] of an [Adopter] returns a
+// Lasting, except if sandboxes end with the engine.
 type Lasting interface {
 	Sandbox
-	// Keep stores the record of the sandbox. From the first time on, the sandbox outlives the engine.
-	// The end of a sandbox without a record is that of the engine, even if that is killed.
+	// Keep stores the record of the sandbox. After the first Keep, the sandbox outlives the engine. A
+	// sandbox without a record ends when the engine ends, even if the engine is killed.
 	Keep(ctx context.Context, r Record) error
-	// Kept returns the record as it is stored now, and a channel that is closed when another engine
-	// changes it. The record is the zero Record before the first Keep.
+	// Kept returns the stored record, and a channel that is closed when another engine changes the
+	// record. Before the first Keep, the record is the zero Record.
 	Kept() (Record, <-chan struct{})
-	// Leave lets a sandbox with a record go on without this engine, as Close of the engine does. After
-	// Leave, and after Close of the engine, Done is closed and Err returns [ErrClosed].
+	// Leave detaches this engine from a sandbox with a record, and the sandbox goes on. Close of the
+	// engine does this for all its sandboxes. After Leave or Close, Done is closed and Err returns
+	// [ErrClosed].
 	Leave() error
 }
 
-// Record is the part of a sandbox's record that an [Adopter] keeps.
+// Record is the part of a sandbox's record that an [Adopter] stores.
 type Record struct {
 	Template  string            // alias of the template; for people who look at the engine's objects
 	Metadata  map[string]string // for the same people
@@ -58,15 +59,15 @@ type Record struct {
 	// Paused means that the sandbox is suspended, as [Suspender] describes. The engine keeps it until a
 	// server ends it.
 	Paused bool
-	// Linger is the time from EndAt until the engine ends the sandbox if no server did so before, in
-	// whole seconds.
+	// Linger is a time after EndAt, in whole seconds. If no server has ended the sandbox by EndAt plus
+	// Linger, the engine ends it.
 	Linger time.Duration
-	// Sealed has the rest, which only servers with the same secret can read. It includes tokens and
-	// variables.
+	// Sealed is the rest of the record. It includes tokens and variables. Only servers with the same
+	// secret can read it, because the engine stores it encrypted.
 	Sealed []byte
 }
 
-// Equal reports whether two records are the same.
+// Equal reports whether two records have equal fields.
 func (r *Record) Equal(other Record) bool {
 	return r.Template == other.Template && maps.Equal(r.Metadata, other.Metadata) &&
 		r.StartedAt.Equal(other.StartedAt) && r.EndAt.Equal(other.EndAt) && r.Linger == other.Linger && r.Paused == other.Paused && bytes.Equal(r.Sealed, other.Sealed)

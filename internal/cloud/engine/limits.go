@@ -11,8 +11,8 @@ var processors = runtime.NumCPU()
 // Limits bound one sandbox. Zero values mean the defaults: 2 CPUs, 2 GiB of memory, 1024 processes
 // and threads, and 10 GiB of disk or half of the memory, whichever is less. Files on disk are held
 // in memory and count as memory. The number of files that each process may open is half of the
-// machine's maximum (fs.file-max) divided by Processes. It is at most half of the server's own
-// limit, and at least 256. In gVisor, the divisor is 64 if Processes is more than 64.
+// machine's maximum (fs.file-max) divided by Processes. The result is at most half of the server's
+// own limit, and at least 256. In gVisor, the divisor is 64 if Processes is more than 64.
 type Limits struct {
 	MemoryBytes  int64
 	CPUs         float64

@@ -5,15 +5,15 @@ type Name string
 
 // The engines.
 const (
-	// Room isolates with namespaces of this machine's kernel: package room.
+	// Room isolates sandboxes with namespaces of this machine's kernel. See package room.
 	Room Name = "room"
 	// Docker runs each sandbox in a container of the user's own Docker or Podman.
 	Docker Name = "docker"
 	// Wasm runs Python in WebAssembly, without processes. Each sandbox runs in a room. See package wasm.
 	Wasm Name = "wasm"
-	// GVisor runs each sandbox in a kernel in user space, in a room: package gvisor.
+	// GVisor runs each sandbox in a kernel in user space, which runs in a room. See package gvisor.
 	GVisor Name = "gvisor"
-	// Kubernetes runs each sandbox in a pod of a cluster: package kubernetes.
+	// Kubernetes runs each sandbox in a pod of a cluster. See package kubernetes.
 	Kubernetes Name = "kubernetes"
 )
 

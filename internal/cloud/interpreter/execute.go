@@ -83,9 +83,9 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *runningKernel
 	}
 }
 
-// interrupts is the number of interrupts for code whose client has gone away. interruptPause is
-// the pause after each interrupt. Several are needed because code may catch an interrupt and
-// continue.
+// interrupts is the maximum number of interrupts that code gets after its client has gone away.
+// Several interrupts may be needed, because code may catch an interrupt and continue. interruptPause
+// is the pause after each interrupt.
 const (
 	interrupts     = 5
 	interruptPause = 2 * time.Second
@@ -197,8 +197,8 @@ func (e *execution) lines(event kernel.Event) []any {
 	return nil
 }
 
-// write writes lines until the request has ended. It returns false if the client goes away
-// before that.
+// write writes lines until the request has ended. It returns false if the client goes away before the
+// request has ended.
 func (e *execution) write(ctx context.Context, w http.ResponseWriter, flush *http.ResponseController, keepalive time.Duration) bool {
 	put := func(data []byte) bool {
 		_, err := w.Write(data)

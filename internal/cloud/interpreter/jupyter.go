@@ -64,8 +64,8 @@ func (s *Server) Jupyter() http.Handler {
 	return s.authorized(mux)
 }
 
-// authorized requires the sandbox's token, if there is one. It refuses requests that a browser
-// sends for pages of other origins.
+// authorized wraps next. If the sandbox has a token, requests must have the token. Requests that a
+// browser sends for a page of another origin are refused.
 func (s *Server) authorized(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -110,12 +110,12 @@ func jupyterError(w http.ResponseWriter, status int, message string) {
 	writeJSON(w, status, map[string]any{"message": message, "reason": nil})
 }
 
-// maxJupyterBody bounds the bytes of a body, which contains little more than the name of a
+// maxJupyterBody bounds the bytes of a request's body. A body contains little more than the name of a
 // kernel or session.
 const maxJupyterBody = 64 << 10
 
-// readJupyter decodes a body, which may be empty. If the body is malformed, it answers with the
-// error and returns false.
+// readJupyter decodes the body of a request. The body may be empty. If the body is malformed,
+// readJupyter answers the request with the error and returns false.
 func readJupyter(w http.ResponseWriter, r *http.Request, into any) bool {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJupyterBody))
 	if err == nil && len(data) > 0 {
@@ -257,10 +257,10 @@ func (s *Server) postKernel(w http.ResponseWriter, r *http.Request) {
 
 const maxKernelID = 128
 
-// kernelID matches the kernel ids that Jupyter's paths accept.
+// kernelID matches the kernel ids that the URL paths of Jupyter's API accept.
 var kernelID = lazyregexp.New(`^\w+-\w+-\w+-\w+-\w+$`)
 
-// refuseKernel answers a request whose kernel cannot be created.
+// refuseKernel answers a request that needs a new kernel, if the kernel cannot be created.
 func refuseKernel(w http.ResponseWriter, err error) {
 	status := http.StatusConflict
 	if errors.Is(err, kernel.ErrClosed) {
@@ -269,8 +269,8 @@ func refuseKernel(w http.ResponseWriter, err error) {
 	jupyterError(w, status, err.Error())
 }
 
-// directory returns the directory that a path below the root names. If it does not exist,
-// directory returns its nearest parent that exists.
+// directory returns the directory for a path below the root of Jupyter's paths. If this directory
+// does not exist, directory returns the nearest existing parent.
 func (s *Server) directory(relative string) string {
 	for p := path.Clean("/" + relative); p != "/"; p = path.Dir(p) {
 		full := filepath.Join(s.options.Dir, p)
@@ -281,8 +281,8 @@ func (s *Server) directory(relative string) string {
 	return s.options.Dir
 }
 
-// startQuietly starts the process before it is needed. It drops the error, because the first
-// request returns it.
+// startQuietly starts the kernel's process before the process is needed. It drops an error of the
+// start, because the first request to the kernel returns the error.
 func (k *runningKernel) startQuietly(ctx context.Context) { _, _ = k.Start(ctx) }
 
 func (s *Server) withKernel(do func(http.ResponseWriter, *http.Request, *runningKernel)) http.HandlerFunc {

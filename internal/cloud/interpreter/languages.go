@@ -44,7 +44,8 @@ func (s *Server) kernelspecs() (zmq.Specs, error) {
 	return zmq.Dirs(environ, prefix, s.options.Dir), nil
 }
 
-// python returns the beginning of the argv of Python. It returns nil if there is no Python now.
+// python returns the beginning of the argv of Python. It returns nil if there is no Python at the
+// moment.
 func (s *Server) python(environ []string) []string {
 	if len(s.options.Python) == 0 {
 		return nil
@@ -56,8 +57,8 @@ func (s *Server) python(environ []string) []string {
 	return append([]string{path}, s.options.Python[1:]...)
 }
 
-// howToInstall maps each kernel that the service's template always has to instructions for
-// adding it to the local cloud.
+// howToInstall maps the name of a kernel to instructions for adding the kernel to the local cloud. It
+// contains each kernel that the service's template always has.
 var howToInstall = map[string]string{
 	"bash":       " The local cloud has it after `e2bctl local setup` and a new start.",
 	"javascript": " The local cloud has it, and TypeScript, after `e2bctl local setup --full` and a new start.",
@@ -65,7 +66,7 @@ var howToInstall = map[string]string{
 	"java":       " The local cloud has it if IJava is installed on its machine, after `e2bctl local setup --full` and a new start.",
 }
 
-// errNoKernel reports, in Jupyter's words, that no kernel of this name is installed.
+// errNoKernel means that no kernel with this name is installed. Its text has Jupyter's wording.
 type errNoKernel struct{ name, advice string }
 
 func (e errNoKernel) Error() string {
@@ -74,10 +75,10 @@ func (e errNoKernel) Error() string {
 	return fmt.Sprintf(`{"message": %s, "short_message": %s}`, quoted, short) // Jupyter's text has these spaces
 }
 
-// kernelFor returns the kernel for a language. For Python, which uses the driver, it returns nil.
-// For any other language, it returns an installed Jupyter kernel. JavaScript and TypeScript run in
-// the kernel "javascript", or else in Deno's kernel. R's installer calls its kernel "ir". The error
-// may be an errNoKernel.
+// kernelFor returns the kernel for a language. For Python, kernelFor returns nil, because Python uses
+// the driver. For any other language, it returns an installed Jupyter kernel. JavaScript and
+// TypeScript run in the kernel "javascript" or, without that kernel, in Deno's kernel. A kernel for R
+// may also be called "ir", because R's installer uses this name. The error may be an errNoKernel.
 func (s *Server) kernelFor(language string) (*zmq.Spec, error) {
 	names := []string{language}
 	switch language {

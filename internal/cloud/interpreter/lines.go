@@ -15,8 +15,8 @@ type countLine struct {
 	Count int    `json:"execution_count"`
 }
 
-// queuedLine contains the number of executions that run before this one. The service sends no such
-// line. Clients ignore lines of unknown types.
+// queuedLine contains the number of executions that run before the client's execution. E2B's service
+// does not send such a line. Clients ignore lines of unknown types.
 type queuedLine struct {
 	Type     string `json:"type"`
 	Position int    `json:"position"`
@@ -35,8 +35,8 @@ type errorLine struct {
 	Traceback string `json:"traceback"`
 }
 
-// resultLine contains a result. Its fields have the service's order. Fields without a value are
-// left out.
+// resultLine contains a result. The fields have the same order as in E2B's service. Fields without a
+// value are left out.
 type resultLine struct {
 	Type       string                     `json:"type"`
 	Text       any                        `json:"text,omitempty"`
@@ -83,8 +83,8 @@ func newResultLine(data map[string]json.RawMessage, isMain bool) *resultLine {
 	return line
 }
 
-// unquote removes the quotes of a text that begins and ends with the same quote, as the service
-// does. So a string is displayed as itself, and not as its repr.
+// unquote removes the quotes of a text that begins and ends with the same quote, as E2B's service
+// does. So the text of a string is displayed, and not its repr.
 func unquote(text string) string {
 	if n := len(text); n >= 2 && text[0] == text[n-1] && (text[0] == '\'' || text[0] == '"') {
 		return text[1 : n-1]
@@ -92,8 +92,8 @@ func unquote(text string) string {
 	return text
 }
 
-// asciiLine returns v as one line of JSON in ASCII. Clients decode each chunk separately, and
-// some split lines at U+2028.
+// asciiLine returns v as one line of JSON in ASCII. ASCII is needed because clients decode each chunk
+// separately, and some clients split lines at U+2028.
 func asciiLine(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	encoder := json.NewEncoder(&buf)

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// outbox holds the output that waits to be written to one client. It holds at most outboxBytes,
-// or a single frame that is larger. Each frame counts as at least outboxFrame, which bounds the
-// number of frames.
+// outbox contains the output that waits to be written to one client: at most outboxBytes, or a single
+// frame that is larger. Each frame counts as at least outboxFrame bytes. This bounds the number of
+// frames.
 const (
 	outboxBytes = 4 << 20
 	outboxFrame = 4 << 10

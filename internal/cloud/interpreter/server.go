@@ -30,11 +30,11 @@ const (
 // Options configures a [Server].
 type Options struct {
 	// Python is the beginning of the argv of the Python that kernels run. The program is an
-	// absolute path, or a name to search in PATH. If Python is empty, kernels of Python do not
-	// start, and their error explains how to install it.
+	// absolute path, or a name to search in PATH. If the field is empty, kernels of Python do not
+	// start, and the error of a start explains how to install Python.
 	Python []string
-	// Wasm runs the kernels of Python in WebAssembly. If Wasm is set, there are no other
-	// kernels. If it is nil, the program in Python runs the kernels of Python.
+	// Wasm runs the kernels of Python in WebAssembly. If Wasm is set, there are no other kernels. If
+	// Wasm is nil, the program in the field Python runs the kernels of Python.
 	Wasm *kernel.Wasm
 	// Environ returns the environment of a kernel. It is called at each start of a kernel.
 	Environ func() ([]string, error)
@@ -42,29 +42,28 @@ type Options struct {
 	Credential *syscall.Credential
 	// Dir is the working directory of kernels, and the root of Jupyter's paths.
 	Dir string
-	// Token returns the token that requests to the Jupyter port must have. "" means that none
-	// is required.
+	// Token returns the token that requests to the Jupyter port must have. "" means that no token is
+	// required.
 	Token func() string
 	// Scratch is a directory for files of the driver and for connection files.
 	Scratch string
-	// Memory detects kernels that were killed because memory ran out. nil means that they are
-	// not detected.
+	// Memory detects kernels that were killed because memory ran out. nil means that such kernels
+	// are not detected.
 	Memory *child.Memory
-	// Warm forks the processes of kernels where possible. nil means that all of them start
-	// cold.
+	// Warm forks the processes of kernels where possible. nil means that all kernels start cold.
 	Warm *kernel.Warm
 	// Logger logs the starts and deaths of kernels. nil means that there is no log.
 	Logger *slog.Logger
 }
 
-// Server runs the kernels of a sandbox, and serves them on both ports. A context of the code
-// interpreter is a Jupyter kernel with the same id. The handlers of a Server are safe for
-// concurrent use.
+// Server runs the kernels of a sandbox, and serves them on the ports of the code interpreter and of
+// Jupyter. A context of the code interpreter is a Jupyter kernel with the same id. The handlers of a
+// Server are safe for concurrent use.
 type Server struct {
 	options Options
 	driver  string
 	began   time.Time
-	// keepalive and ping are keepaliveInterval and pingInterval, except in tests.
+	// keepalive is keepaliveInterval and ping is pingInterval. Tests use other values.
 	keepalive, ping time.Duration
 	// ctx ends with Close.
 	ctx    context.Context //nolint:containedctx // the life of the server, not of a call
@@ -79,29 +78,29 @@ type Server struct {
 	requests uint64 // number of requests for sockets so far
 	// buffers is sorted by time of creation.
 	buffers []*sessionBuffer
-	// creating serialises the creation of a session, and of a language's default context.
+	// creating is held during the creation of a session or of a language's default context.
 	creating sync.Mutex
 }
 
-// runningKernel is a kernel, with its attributes for clients.
+// runningKernel is a kernel, together with the attributes that clients see.
 type runningKernel struct {
 	*kernel.Kernel
 	id string
 	// spec is the installed Jupyter kernel. nil means the driver's Python.
 	spec *zmq.Spec
-	// isContext means that the code interpreter's port lists the kernel, with this language and
-	// working directory.
+	// isContext means that the code interpreter's port lists the kernel as a context, with its
+	// language and cwd.
 	isContext     bool
 	language, cwd string // cwd in the form that clients see
-	// isDefault means that the kernel runs code for which the request names no context.
+	// isDefault means that the kernel runs the code of requests that name no context.
 	isDefault bool
 }
 
 var errTooMany = errors.New("interpreter: too many")
 
-// New writes the driver's files and creates the default contexts: one for Python, and one for
-// JavaScript if a kernel for it is installed. Their processes start at first use. The caller
-// must close the server.
+// New writes the driver's files and creates the default contexts: one for Python and, if a kernel for
+// JavaScript is installed, one for JavaScript. The process of a context starts at the context's first
+// use. The caller must close the server.
 func New(o Options) (*Server, error) {
 	if len(o.Python) > 0 && !filepath.IsAbs(o.Python[0]) && filepath.Base(o.Python[0]) != o.Python[0] {
 		return nil, fmt.Errorf("interpreter: Python is %q: the absolute path or the name of an interpreter is needed", o.Python)
@@ -136,7 +135,7 @@ func (s *Server) DefaultID() string {
 	return s.kernels[0].id
 }
 
-// Close ends all kernels and connections. It returns when all of them have ended.
+// Close ends all kernels and connections. It returns when all kernels and connections have ended.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -156,7 +155,8 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// addKernel adds k, and gives it an id if it has none. The process of k is not started yet.
+// addKernel adds k to the server. If k has no id, addKernel gives it an id. addKernel does not start
+// the process of k.
 func (s *Server) addKernel(k *runningKernel) (*runningKernel, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +184,7 @@ func (s *Server) addKernel(k *runningKernel) (*runningKernel, error) {
 	return k, nil
 }
 
-// find returns the first kernel for which match returns true. It returns nil if there is none.
+// find returns the first kernel for which match returns true, or nil if there is no such kernel.
 func (s *Server) find(match func(*runningKernel) bool) *runningKernel {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +194,7 @@ func (s *Server) find(match func(*runningKernel) bool) *runningKernel {
 	return nil
 }
 
-// kernelByID returns the kernel with an id, or nil if there is none.
+// kernelByID returns the kernel with the given id, or nil if there is no such kernel.
 func (s *Server) kernelByID(id string) *runningKernel {
 	return s.find(func(k *runningKernel) bool { return k.id == id })
 }

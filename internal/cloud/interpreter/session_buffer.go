@@ -17,36 +17,37 @@ import (
 
 const (
 	// slowPatience bounds the time that other clients wait for a client that does not read. It does
-	// not apply to the output of the client's own requests, because a client may slow down its own
-	// execution without a bound.
+	// not apply to the output of this client's own requests: a client may slow down its own execution
+	// without a bound.
 	slowPatience = 5 * time.Second
 	// absence bounds the time that a session without a connection is kept.
 	absence = 10 * time.Minute
-	// attachedBytes bounds the bytes of messages in transit while there is a connection. absentBytes
-	// bounds the bytes of messages that wait while there is no connection. A single message may be
-	// larger than either bound.
+	// attachedBytes bounds the bytes of messages in transit while the session has a connection.
+	// absentBytes bounds the bytes of messages that wait while the session has no connection. A single
+	// message may exceed either bound.
 	attachedBytes = 4 << 20
 	absentBytes   = 16 << 20
-	// messageOverhead is added to the size of each message. It bounds the number of messages.
+	// messageOverhead is added to the size of each message. So the bounds on bytes also bound the
+	// number of messages.
 	messageOverhead = 1 << 10
 )
 
-// sessionBuffer represents one client of a kernel. It holds the messages for the client until
-// the client has received them. With a session_id, it outlives its connection. The next
-// connection with the same session_id receives, in order, every message that the previous one
-// has not acknowledged. Pings serve as acknowledgements, because every client answers a ping
-// after it has read the earlier messages. So a message that was received but not acknowledged
-// is sent again, with the same msg_id.
+// sessionBuffer represents one client of a kernel. It keeps the messages for the client until the
+// client has acknowledged them. If the client has a session_id, the buffer outlives its connection.
+// The next connection with the same session_id receives, in order, every message that the client did
+// not acknowledge on the previous connection. The answer to a ping serves as an acknowledgement,
+// because every client answers a ping after it has read the earlier messages. So a message that was
+// received but not acknowledged is sent again, with the same msg_id.
 type sessionBuffer struct {
 	server  *Server
 	kernel  *runningKernel
-	session string // session_id of the client; empty: the buffer ends with its connection
+	session string // session_id of the client; if "", the buffer ends with its connection
 	own     string // session id of this server, for message headers
 	client  *kernel.Client
 	wake    chan struct{} // contains one token when there may be a message to send
 
 	mu       sync.Mutex
-	messages []*jupyter.Message // unacknowledged messages; those before index sent have been sent
+	messages []*jupyter.Message // unacknowledged messages; the messages before index sent have been sent
 	sent     int
 	first    uint64 // number of the message messages[0]
 	bytes    int
@@ -59,16 +60,16 @@ type sessionBuffer struct {
 
 var (
 	errNoBuffer = errors.New("too many connections, or closing")
-	// errReplaced ends a connection after its client has opened another one.
+	// errReplaced ends a connection after its client has opened another connection.
 	errReplaced = errors.New("another connection of the session has taken its place")
 	// errRemoved ends a connection whose kernel was removed while the connection was being
 	// opened.
 	errRemoved = errors.New("the kernel was removed")
 )
 
-// openBuffer returns the buffer of a session, with so as the buffer's connection. If the buffer
-// has another connection that was requested before so, openBuffer ends that connection. If that
-// connection was requested after so, openBuffer returns an error.
+// openBuffer returns the buffer of a session, and makes so the buffer's connection. If the buffer
+// already has a connection that was requested before so, openBuffer ends this older connection. If
+// the buffer's connection was requested after so, openBuffer returns an error.
 func (s *Server) openBuffer(so *socket) (*sessionBuffer, error) {
 	for {
 		s.mu.Lock()
@@ -109,8 +110,8 @@ func (s *Server) openBuffer(so *socket) (*sessionBuffer, error) {
 	}
 }
 
-// newBuffer creates a buffer. If there are too many buffers, it first drops one without a
-// connection. The caller holds mu.
+// newBuffer creates a buffer. If there are too many buffers, newBuffer first drops a buffer that has
+// no connection. The caller holds mu.
 func (s *Server) newBuffer(so *socket) *sessionBuffer {
 	if len(s.buffers) >= maxSockets {
 		i := slices.IndexFunc(s.buffers, func(b *sessionBuffer) bool { return !b.attached() })
@@ -194,7 +195,7 @@ func (b *sessionBuffer) drop() {
 	s.buffers = slices.DeleteFunc(s.buffers, func(o *sessionBuffer) bool { return o == b })
 }
 
-// signal wakes callers that wait for space. The caller holds mu.
+// signal wakes the goroutines that wait for space. The caller holds mu.
 func (b *sessionBuffer) signal() {
 	close(b.changed)
 	b.changed = make(chan struct{})
@@ -251,9 +252,9 @@ func (b *sessionBuffer) deliver(ctx context.Context, e kernel.Event) {
 	}
 }
 
-// put adds a message if there is space. It appends the number of the message to the msg_id, as
-// ipykernel does, so that a client that resumes can check whether it has missed a message. A
-// dropped buffer always has space.
+// put adds a message if there is space, and reports whether there was space. A dropped buffer always
+// has space. As in ipykernel, put appends the number of the message to the msg_id, so that a client
+// that resumes can check whether it has missed a message.
 func (b *sessionBuffer) put(m *jupyter.Message, limit int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -273,16 +274,16 @@ func (b *sessionBuffer) put(m *jupyter.Message, limit int) bool {
 	return true
 }
 
-// asksNoMore reports whether id is the msg_id of a question before the last question. It returns
-// false for any other id that a client sends as the parent of an answer.
+// asksNoMore reports whether id is the msg_id of an input_request that is older than the last one. id
+// is the parent of a client's answer. For any other id, asksNoMore returns false.
 func (b *sessionBuffer) asksNoMore(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return id != b.question && strings.HasPrefix(id, b.own+"_")
 }
 
-// answer adds a message of this server, not of the kernel. It does not wait for a client that
-// sends requests and does not read.
+// answer adds a message that this server makes, and not the kernel. answer does not wait for a client
+// that sends requests and does not read: if there is no space, answer ends the buffer.
 func (b *sessionBuffer) answer(m *jupyter.Message) {
 	if !b.put(m, absentBytes) {
 		b.lose()
@@ -303,7 +304,7 @@ func (b *sessionBuffer) lose() {
 	b.server.background(func(context.Context) { b.drop() }) // in the background, because the kernel calls lose and must not be called back
 }
 
-// next returns the next message to send. It returns nil if there is none now.
+// next returns the next message to send. It returns nil if there is no message to send now.
 func (b *sessionBuffer) next() *jupyter.Message {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -314,8 +315,8 @@ func (b *sessionBuffer) next() *jupyter.Message {
 	return b.messages[b.sent-1]
 }
 
-// position returns the number after that of the last sent message. pending reports whether a
-// sent message is not acknowledged yet.
+// position returns the number of the last sent message plus one. pending reports whether a sent
+// message is not acknowledged yet.
 func (b *sessionBuffer) position() (number uint64, pending bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

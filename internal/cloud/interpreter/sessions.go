@@ -14,11 +14,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// session names a kernel, as notebooks do. Server.mu guards it.
+// session is a Jupyter session: it gives a kernel a name, as notebooks do. Server.mu guards the
+// session.
 type session struct {
 	id, path, name, kind string
 	kernel               *runningKernel
-	// gone means that the kernel was removed. The session is kept so that this can be reported
+	// gone means that the kernel was removed. The session is kept so that the removal can be reported
 	// once.
 	gone bool
 }
@@ -106,8 +107,8 @@ func (s *Server) pathOf(o *session) string {
 	return o.path
 }
 
-// sessionKernel returns the kernel for a session. It creates the kernel if necessary. If it
-// cannot, it answers the request with the error and returns nil.
+// sessionKernel returns the kernel for a session. If necessary, it creates the kernel. If
+// sessionKernel cannot return a kernel, it answers the request with the error and returns nil.
 func (s *Server) sessionKernel(w http.ResponseWriter, body *sessionBody) *runningKernel {
 	language, id := "", ""
 	if body.Kernel != nil {

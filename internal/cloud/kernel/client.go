@@ -19,7 +19,8 @@ const (
 	maxQueueBytes = 64 << 20
 )
 
-// Errors of executions that the code itself did not raise. Their wording is that of E2B's service.
+// Errors of executions. The executed code itself did not raise these errors. Their wording is that of
+// E2B's service.
 var (
 	// Died is the error of an execution whose kernel died.
 	Died = jupyter.ErrorContent{Name: "ContextRestarting", Value: "Context was restarted", Traceback: []string{}}
@@ -44,7 +45,8 @@ type Event struct {
 	Content json.RawMessage
 	// Buffers are the binary parts of the message. They are nil for nearly all messages.
 	Buffers [][]byte
-	// Request is the request to which the event belongs. Nil means that it belongs to none.
+	// Request is the request to which the event belongs. Nil means that the event belongs to no
+	// request.
 	Request *Request
 	// Time is the time when the event arrived.
 	Time time.Time
@@ -72,14 +74,14 @@ type Request struct {
 	armed       bool // from now on, an interrupt has an effect
 	interrupted bool
 	signals     uint64    // number of interrupts that were sent to the process
-	signalled   time.Time // time of the first of these interrupts
+	signalled   time.Time // time of the first interrupt
 
 	position int // position in the queue that was last reported to the client; guarded by Kernel.emitting
 }
 
-// Done returns a channel that is closed when r has ended and all of its events were delivered.
-// It may be called after [Client.Submit]. The channel stays open if r was cancelled before it
-// ran.
+// Done returns a channel that is closed when r has ended and all of its events were delivered. If r
+// was cancelled before it ran, the channel stays open. Done may be called only after
+// [Client.Submit].
 func (r *Request) Done() <-chan struct{} { return r.done }
 
 // By reports whether c sent the request.
@@ -100,10 +102,10 @@ type Client struct {
 	deliver func(context.Context, Event)
 }
 
-// Attach creates a client. The kernel calls deliver with one event after the other and waits until
-// it returns, so a slow client slows down the kernel. When ctx is done, deliver must return without
-// waiting. deliver must not call methods of the kernel or the client. The caller must close the
-// client.
+// Attach creates a client. The kernel calls deliver with one event at a time and waits until deliver
+// returns. So a slow client slows down the kernel. When the context of the call is done, deliver must
+// return without waiting. deliver must not call methods of the kernel or of the client. The caller
+// must close the client.
 func (k *Kernel) Attach(deliver func(context.Context, Event)) *Client {
 	c := &Client{kernel: k, deliver: deliver}
 	k.mu.Lock()
@@ -119,8 +121,8 @@ func (k *Kernel) Connections() int {
 	return len(k.clients)
 }
 
-// Submit adds r to the kernel's queue. The answer to r is complete when the status idle of r
-// has been delivered. The error is [ErrClosed] or [ErrQueueFull].
+// Submit adds r to the kernel's queue. The answer to r is complete when the event of type status with
+// the state idle has been delivered for r. The error is [ErrClosed] or [ErrQueueFull].
 func (c *Client) Submit(r *Request) error {
 	if len(r.Content) == 0 {
 		r.Content = json.RawMessage("{}")
@@ -181,8 +183,8 @@ func (c *Client) answer(reply *link.Command) error {
 	return p.send(reply)
 }
 
-// Close closes the client. The client then receives no more events. Its requests continue, but a
-// question to this client raises EOFError.
+// Close closes the client. The client then receives no more events. Its requests continue. If the
+// code of such a request asks for input, the code gets an EOFError.
 func (c *Client) Close() {
 	k := c.kernel
 	k.mu.Lock()
@@ -200,7 +202,7 @@ func (k *Kernel) attached(c *Client) bool {
 
 // The methods below send events to clients. Their caller holds emitting.
 
-// emit sends an event of the last request to all clients.
+// emit sends an event to all clients. The event belongs to parent, the last request that ran.
 func (k *Kernel) emit(ctx context.Context, msgType string, content json.RawMessage) {
 	k.broadcast(ctx, Event{Type: msgType, Content: content, Request: k.parent})
 }
@@ -227,7 +229,7 @@ func (k *Kernel) reply(ctx context.Context, r *Request, content json.RawMessage)
 	k.status(ctx, r, jupyter.StateIdle)
 }
 
-// fail answers r with an error. r has not run, or has not run to its end.
+// fail answers r with an error. r did not run, or did not run to its end.
 func (k *Kernel) fail(r *Request, e jupyter.ErrorContent) {
 	if e.Traceback == nil {
 		e.Traceback = []string{e.Name + ": " + e.Value}

@@ -10,23 +10,23 @@
 // With a [Warm], the process is forked from the zygote, which has already loaded IPython,
 // numpy, pandas and matplotlib (python/_e2bctl_kernel/zygote.py). Code must not notice the
 // difference. Therefore a process starts cold in three cases: the environment has variables
-// that take effect when a program starts, other versions of the loaded modules are installed,
+// that take effect when a program starts, the sandbox has other versions of the loaded modules,
 // or the working directory has files with the names of these modules.
 //
-// Figures of matplotlib are also sent as e2b/chart, which charts.py reads from the drawing. Two
-// details are more exact than in E2B's own code. Bars are named by the tick at their position.
-// matplotlib reports whether bars are horizontal, whereas E2B guesses this from equal heights. A
-// picture that PIL saves under a name is displayed as well (images.py). The middle of a long
-// traceback is left out.
+// Figures of matplotlib are also sent as e2b/chart: charts.py reads the chart's data from the
+// drawing. Two details are more exact than in E2B's own code. First, the label of a bar is the tick
+// at the position of the bar. Second, matplotlib reports whether bars are horizontal, whereas E2B
+// guesses this from equal heights. If PIL saves a picture under a name, the picture is displayed as
+// well (images.py). The middle of a long traceback is left out.
 //
 // With a [Wasm], the same driver runs in WebAssembly (python/_e2bctl_kernel/wasm.py), and
 // exchanges the lines over standard input and output. Package engine/wasm describes the
 // details.
 //
-// An asyncio loop counts as running while a cell runs, and also runs between cells (tasks.py), as
-// in the service's kernels: tasks continue, and servers answer. Code that runs between cells cannot
-// ask for input. Such code may delay a request. Interrupting the request then ends the callback
-// that causes the delay. In WebAssembly, tasks continue only while a cell awaits.
+// While a cell runs, an asyncio loop counts as running. The loop also runs between cells (tasks.py),
+// as in the kernels of E2B's service: tasks continue, and servers answer. Code that runs between
+// cells cannot ask for input. Such code may delay a request. An interrupt of the delayed request ends
+// the callback that causes the delay. In WebAssembly, tasks continue only while a cell awaits.
 //
 // Without IPython there are no magics, no display, no charts, tables or pictures, and no
 // completion or history.

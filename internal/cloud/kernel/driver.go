@@ -28,9 +28,9 @@ func parseLine(line []byte) (*link.Message, error) {
 	return &m, nil
 }
 
-// parseStream parses a line of output that has exactly the form that the driver writes. This is
-// faster than a general parser. When there are many lines, nearly all of them have this form.
-// parseStream returns nil for any other line.
+// parseStream parses a line of output in exactly the form that the driver writes. For such a line, it
+// is faster than a general parser. When there are many lines, nearly all lines have this form. For
+// any other line, parseStream returns nil.
 func parseStream(line []byte) *link.Message {
 	content, ok := bytes.CutPrefix(line, []byte(`{"type":"stream","content":`))
 	if !ok {

@@ -13,8 +13,8 @@ import (
 // ReplyType returns the msg_type of the reply to a request.
 func ReplyType(msgType string) string { return strings.TrimSuffix(msgType, "_request") + "_reply" }
 
-// answer returns the reply to a request that needs no process. It returns nil for all other
-// requests.
+// answer returns the reply to a request that can be answered without the process. For any other
+// request, answer returns nil.
 func (k *Kernel) answer(msgType string, info link.Info) json.RawMessage {
 	switch {
 	case msgType == "kernel_info_request":
@@ -31,8 +31,8 @@ func (k *Kernel) answer(msgType string, info link.Info) json.RawMessage {
 	return nil
 }
 
-// refuseComm returns the comm_close that answers a comm_open, because this kernel has no comm
-// targets.
+// refuseComm returns the content of the comm_close that answers a comm_open. Every comm_open is
+// refused, because this kernel has no comm targets.
 func refuseComm(open json.RawMessage) json.RawMessage {
 	var comm struct {
 		ID string `json:"comm_id"`

@@ -21,12 +21,11 @@ import (
 
 // Spec describes how to run a kernel.
 type Spec struct {
-	// Python is the beginning of the argv of the interpreter that runs the driver. The program
-	// is an absolute path, or a name to search in PATH at every start, because an interpreter
-	// may be installed in a sandbox at any time. If Python is empty, starts fail with
-	// ErrNoPython.
+	// Python is the beginning of the argv of the interpreter that runs the driver. The program is an
+	// absolute path, or a name. A name is searched in PATH at every start, because an interpreter may
+	// be installed in a sandbox at any time. If Python is empty, starts fail with ErrNoPython.
 	Python []string
-	// Jupyter is the kernel that runs instead of the driver. nil means that the driver runs.
+	// Jupyter is the Jupyter kernel that runs instead of the driver. nil means that the driver runs.
 	Jupyter *zmq.Spec
 	// Wasm runs the driver in WebAssembly. If Wasm is nil, the interpreter that the field Python names
 	// runs the driver.

@@ -51,7 +51,7 @@ func init() {
 	os.Exit(0) //nolint:forbidigo // this process is not the test program
 }
 
-// groups returns the directories of a control group in all hierarchies, of either version.
+// groups returns the directories of a control group: one in each hierarchy of version 1 or 2.
 func groups(name string) []string {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		return []string{filepath.Join("/sys/fs/cgroup", name)}
@@ -109,7 +109,8 @@ type order struct {
 
 type answer struct{ Error string }
 
-// spawner is a connection over which orders are sent and answered one at a time.
+// spawner is a connection to the first process. It sends one order at a time, and waits for the
+// answer before the next order.
 type spawner struct {
 	conn    net.Conn
 	encoder *json.Encoder

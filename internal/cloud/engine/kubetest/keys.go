@@ -33,8 +33,8 @@ func newAuthority() (*authority, error) {
 	return a, err
 }
 
-// sign creates a key and its certificate. The first call creates the key and the certificate of the
-// authority itself.
+// sign creates a key and its certificate. The first call creates the authority's own key and
+// certificate.
 func (a *authority) sign(c x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -56,7 +56,7 @@ func (a *authority) sign(c x509.Certificate) (*x509.Certificate, *ecdsa.PrivateK
 	return certificate, key, err
 }
 
-// files holds the files of a cluster's configuration by their names.
+// files maps the name of each configuration file of a cluster to its content.
 type files map[string][]byte
 
 // addPair adds a certificate and its key, as NAME.crt and NAME.key.
@@ -102,7 +102,7 @@ func users() []user {
 	return all
 }
 
-// kubeconfig returns the configuration of a client. It is JSON, which every YAML parser accepts.
+// kubeconfig returns the kubeconfig of a client. The text is JSON, which every YAML parser accepts.
 func kubeconfig(url string, ca []byte, u user, namespace string) []byte {
 	type object = map[string]any
 	data, _ := json.MarshalIndent(object{ // maps of strings cannot fail

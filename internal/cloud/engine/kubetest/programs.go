@@ -20,7 +20,7 @@ const (
 	inside      = "https://" + NodeAddress + ":" + APIPort // URL of the API server inside the cluster
 )
 
-// Paths in the mounts of a cluster. All are in memory.
+// Directories in a cluster's own mounts. Their files are in memory.
 const (
 	configuration = "/run/kubetest"
 	programsDir   = "/run/programs"
@@ -28,7 +28,7 @@ const (
 	imagesDir     = "/run/images"
 )
 
-// Programs of Debian's packages.
+// Programs from Debian's packages, and the directories in which they are looked up.
 const (
 	searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -23,8 +23,8 @@ type StatusError struct {
 func (e *StatusError) Error() string { return fmt.Sprintf("status %d: %s", e.Code, e.Text) }
 
 // Call calls the API server as a user with all permissions. It sends in as a JSON body; the body of a
-// PATCH is a merge patch. It decodes the answer to out. in and out may be nil. If the status of the
-// answer is a failure, the error is a [*StatusError].
+// PATCH is a merge patch. Call decodes the answer into out. in and out may be nil. If the status of
+// the answer is a failure, the error is a [*StatusError].
 func (c *Cluster) Call(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {

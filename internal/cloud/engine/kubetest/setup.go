@@ -19,7 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/privatedir"
 )
 
-// The versions that the go.mod files of the programs' modules require.
+// Versions of Kubernetes and agent-sandbox. The go.mod files of the programs' modules require them.
 const (
 	kubernetesVersion = "v1.34.4"
 	sandboxVersion    = "v0.5.6"
@@ -33,7 +33,7 @@ const (
 	kinds      = "crds" // directory of the definitions of agent-sandbox's kinds
 )
 
-// The programs of a cluster that Setup builds. They are named as their files.
+// The programs of a cluster that Setup builds. Each constant is the name of the program's file.
 const (
 	apiServer         = "kube-apiserver"
 	controllerManager = "kube-controller-manager"
@@ -42,7 +42,7 @@ const (
 	sandboxController = "agent-sandbox-controller"
 )
 
-// program is a program that Setup builds. It is a package of a module; the module is in a directory
+// program is a program that Setup builds from a package of a module. The module is in a directory
 // below sources.
 type program struct{ module, path string }
 
@@ -58,7 +58,8 @@ func programs() []program {
 	}
 }
 
-// used marks the time when the programs of a version were last used. The controller is built last.
+// used records the time when the programs of a version were last used. The marker file is the
+// controller, because it is built last.
 const used = setupdir.Marker(sandboxController)
 
 // home returns the directory of the programs of this version.
@@ -83,7 +84,7 @@ func find() (string, error) {
 	return dir, nil
 }
 
-// works returns an error if a directory lacks a program or the definitions.
+// works returns an error if a program or the definitions of agent-sandbox's kinds are missing in dir.
 func works(dir string) error {
 	for _, p := range programs() {
 		if _, err := os.Stat(filepath.Join(dir, p.name())); err != nil {
@@ -119,7 +120,7 @@ func Setup(ctx context.Context, progress io.Writer) error {
 	return nil
 }
 
-// build builds the programs, and copies the definitions beside them.
+// build builds the programs in dir, and copies the definitions of agent-sandbox's kinds to dir.
 func build(ctx context.Context, progress io.Writer, dir string) error {
 	here, err := os.Getwd()
 	if err != nil {

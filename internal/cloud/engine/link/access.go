@@ -10,8 +10,8 @@ import (
 )
 
 // Access is the access of one sandbox to the network. One [engine.Egress] is in force at a time. When
-// another Egress replaces it, or access is suspended, the connections made through it are cut. Access
-// is safe for concurrent use.
+// another Egress replaces it, or access is suspended, the connections made through the first Egress
+// are cut. Access is safe for concurrent use.
 type Access struct {
 	life    context.Context //nolint:containedctx // it ends with the sandbox, not with a call
 	changed func(open bool)
@@ -22,7 +22,8 @@ type Access struct {
 	grant     Grant
 }
 
-// Grant is one setting of a sandbox's access, for the time in which the setting is in force.
+// Grant is one setting of a sandbox's access to the network. The setting is in force until the
+// field Context ends.
 type Grant struct {
 	// Context ends when the setting is no longer in force. Connections made under the grant end
 	// with it.
@@ -41,7 +42,7 @@ func NewAccess(life context.Context, e engine.Egress) *Access {
 }
 
 // OnChange calls changed at once and after each later change, one call at a time. The argument open
-// is true if at least some connections may be permitted.
+// is false if every connection is refused, and true if some connections may be permitted.
 func (a *Access) OnChange(changed func(open bool)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -123,7 +124,7 @@ func (g Grant) Join(outside, inside net.Conn) {
 	Join(outside, inside) // the end of one ends the other
 }
 
-// Ends closes conn when the grant ends, unless stop is called before.
+// Ends closes conn when the grant ends. A call of stop before the end of the grant prevents this.
 func (g Grant) Ends(conn net.Conn) (stop func() bool) {
 	return context.AfterFunc(g.Context, func() { _ = conn.Close() })
 }
@@ -138,8 +139,8 @@ func (offError) Error() string { return "internet access is off for this sandbox
 
 func (offError) Denied() bool { return true }
 
-// IsDenied reports whether a connection failed because it is not permitted. Programs then receive a
-// denial and not an error of the network.
+// IsDenied reports whether err means that a connection is not permitted. The program in the sandbox
+// then receives a denial and not an error of the network.
 func IsDenied(err error) bool {
 	var denied interface{ Denied() bool }
 	return errors.As(err, &denied) && denied.Denied()

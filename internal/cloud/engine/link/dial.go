@@ -10,14 +10,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// Answers of the daemon in a sandbox to a dial: one byte on the stream.
+// Answers of the daemon in a sandbox to a request to dial. An answer is one byte on the stream.
 const (
 	StatusConnected = 0
 	StatusClosed    = 1
 	StatusTooMany   = 2
 )
 
-// StatusOf returns the answer to a dial that failed with err.
+// StatusOf returns the daemon's answer to a request to dial that failed with err.
 func StatusOf(err error) byte {
 	if errors.Is(err, engine.ErrTooMany) {
 		return StatusTooMany
@@ -25,7 +25,7 @@ func StatusOf(err error) byte {
 	return StatusClosed
 }
 
-// StatusError returns the error for an answer to a dial.
+// StatusError returns the error for a daemon's answer to a request to dial.
 func StatusError(status byte) error {
 	switch status {
 	case StatusConnected:

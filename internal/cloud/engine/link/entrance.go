@@ -6,8 +6,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// Entrance tracks the connections into one sandbox, so that they can be cut. The zero value is
-// open. It is safe for concurrent use.
+// Entrance tracks the connections into one sandbox, so that they can be cut. The zero Entrance
+// permits connections. Entrance is safe for concurrent use.
 type Entrance struct {
 	mu   sync.Mutex
 	shut bool
@@ -15,8 +15,8 @@ type Entrance struct {
 }
 
 // Enter records a connection. [Entrance.Shut] calls cut to end the connection. leave removes the
-// record. leave may be called more than once, and cut may call it. While the entrance is shut, the
-// error is [engine.ErrFrozen].
+// record of the connection. leave may be called more than once, and cut may call leave. While the
+// entrance is shut, Enter returns [engine.ErrFrozen].
 func (e *Entrance) Enter(cut func()) (leave func(), err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

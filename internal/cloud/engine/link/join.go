@@ -21,8 +21,8 @@ func Join(a, b net.Conn) {
 	back.Wait()
 }
 
-// pour copies data from one connection to the other. When the data ends, it closes the sending half
-// of to, if to can be closed in one direction. An error ends both directions, because pour cannot
+// pour copies data from one connection to the other. When the data ends and to can be closed in one
+// direction, pour closes the sending half of to. An error ends both directions, because pour cannot
 // report an error to anybody.
 func pour(to, from net.Conn) {
 	// Only the methods of net.Conn are used: with those of a socket, the copy would go through a
@@ -38,7 +38,7 @@ func pour(to, from net.Conn) {
 	}
 }
 
-// CauseOf returns ctx's cause if ctx has ended, else err.
+// CauseOf returns the cause of ctx if ctx has ended, and err otherwise.
 func CauseOf(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -9,7 +9,8 @@ import (
 // Standstill stops the processes of one sandbox and lets them run again. Calls take effect one after
 // the other. Standstill is safe for concurrent use.
 type Standstill struct {
-	// In and Out are the connections that a freeze cuts. Out may be nil.
+	// In and Out track the connections that a freeze cuts: In into the sandbox, Out out of it. Out may
+	// be nil.
 	In  *Entrance
 	Out *Access
 	// Stop stops all processes of the sandbox, and returns the function that lets them run again.
@@ -18,7 +19,7 @@ type Standstill struct {
 
 	done   <-chan struct{}
 	turn   chan struct{}
-	resume func(context.Context) error // lets the processes run again; nil while they run; guarded by turn
+	resume func(context.Context) error // lets the processes run again; nil while the processes run; guarded by turn
 }
 
 // NewStandstill returns the standstill of a running sandbox. done is closed when the sandbox ends.
@@ -32,8 +33,8 @@ func NewStandstill(done <-chan struct{}) Standstill {
 // [engine.ErrGone].
 func (s *Standstill) Freeze(ctx context.Context) error { return s.stop(ctx, true) }
 
-// Hold stops the processes until [Standstill.Thaw]. It keeps the sandbox's connections, whose data
-// waits until then. Its errors are those of Freeze.
+// Hold stops the processes until [Standstill.Thaw]. It keeps the connections of the sandbox, and
+// their data waits until Thaw. Hold returns the same errors as Freeze.
 func (s *Standstill) Hold(ctx context.Context) error { return s.stop(ctx, false) }
 
 func (s *Standstill) stop(ctx context.Context, cut bool) error {
@@ -84,7 +85,7 @@ func (s *Standstill) Thaw(ctx context.Context) error {
 	return nil
 }
 
-// Turn waits until no other call freezes, thaws or saves the sandbox. From then until it calls end,
+// Turn waits until no other call freezes, thaws or saves the sandbox. Until the caller calls end,
 // only the caller may freeze, thaw or save the sandbox. Errors are [engine.ErrGone] and the cause of
 // ctx.
 func (s *Standstill) Turn(ctx context.Context) (end func(), err error) {
@@ -101,11 +102,11 @@ func (s *Standstill) Turn(ctx context.Context) (end func(), err error) {
 	}
 }
 
-// Last is called after the sandbox's end. It waits until the current call returns. After that, no
-// call gets a turn.
+// Last is called after the sandbox's end. It waits until the current call has ended its turn. After
+// Last, no call gets a turn.
 func (s *Standstill) Last() { s.turn <- struct{}{} }
 
-// Stopped reports whether the processes stand still. The caller has the turn.
+// Stopped reports whether the processes are stopped. The caller must have the turn.
 func (s *Standstill) Stopped() bool { return s.resume != nil }
 
 func (s *Standstill) isOver() bool {

@@ -1,3 +1,3 @@
-// Package refusetest makes the kernel refuse system calls of tests. These are the system calls that
-// containers, distributions or older kernels refuse.
+// Package refusetest makes the kernel refuse those system calls of a test that containers,
+// distributions or older kernels refuse.
 package refusetest

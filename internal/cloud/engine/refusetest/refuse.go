@@ -23,9 +23,9 @@ var mountCalls = []uint32{
 	unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_MOUNT_SETATTR,
 }
 
-// otherCalls are other calls that Docker refuses. It refuses some of them always, and the others to
-// processes without one of the capabilities SYS_PTRACE, SYS_ADMIN, SYS_NICE, SYS_PACCT, BPF, PERFMON
-// and DAC_READ_SEARCH.
+// otherCalls are other calls that Docker refuses. Docker always refuses some of these calls. It
+// refuses each of the others to a process that lacks a certain capability: SYS_PTRACE, SYS_ADMIN,
+// SYS_NICE, SYS_PACCT, BPF, PERFMON or DAC_READ_SEARCH.
 var otherCalls = []uint32{
 	unix.SYS_PIDFD_GETFD, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_KCMP, unix.SYS_PROCESS_MADVISE, unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN,
 	unix.SYS_FANOTIFY_INIT, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_QUOTACTL, unix.SYS_SYSLOG, unix.SYS_ACCT, unix.SYS_USERFAULTFD,
@@ -33,8 +33,8 @@ var otherCalls = []uint32{
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 }
 
-// calls are system calls that the local cloud makes, and that older kernels lack or seccomp
-// profiles refuse.
+// calls are system calls that the local cloud makes. Older kernels lack these calls, or seccomp
+// profiles refuse them.
 var calls = map[string]uint32{
 	"clone3": unix.SYS_CLONE3, "close_range": unix.SYS_CLOSE_RANGE, "execveat": unix.SYS_EXECVEAT, "faccessat2": unix.SYS_FACCESSAT2,
 	"fsconfig": unix.SYS_FSCONFIG, "fsmount": unix.SYS_FSMOUNT, "fsopen": unix.SYS_FSOPEN,
@@ -55,11 +55,11 @@ func Calls() []string { return slices.Sorted(maps.Keys(calls)) }
 //
 //   - namespaces, mounts and others: the three together refuse the same calls as Docker's default
 //     profile;
-//   - clocks: time namespaces are refused as on a kernel without them;
-//   - landlock: Landlock is refused as on a kernel without Landlock;
-//   - signals: Landlock is refused as on a kernel without its newer versions;
-//   - a name from [Calls]: the call is refused as on a kernel without the call or, if "=EPERM"
-//     follows the name, as by a seccomp profile.
+//   - clocks: time namespaces are refused, as on a kernel without time namespaces;
+//   - landlock: Landlock is refused, as on a kernel without Landlock;
+//   - signals: newer versions of Landlock are refused, as on a kernel that has only an older version;
+//   - a name from [Calls]: the call is refused, as on a kernel without the call. If "=EPERM" follows
+//     the name, the call is refused as by a seccomp profile.
 func Refuse(refuse string) error {
 	const (
 		number   = 0

@@ -11,9 +11,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// openBinary opens the binary for re-execution: path, or the running program if path is "". If the
-// ids of the room are not permitted to execute the binary, openBinary makes a copy of it in dir and
-// opens the copy.
+// openBinary opens the binary for re-execution: the file at path, or the running program if path is
+// "". If a process with the ids of the room may not execute the binary, openBinary makes a copy of
+// the binary in dir and opens the copy.
 func openBinary(path, dir string) (*os.File, error) {
 	if path == "" {
 		path = "/proc/self/exe" // works even if the file was replaced or removed in the meantime
@@ -47,7 +47,8 @@ func openBinary(path, dir string) (*os.File, error) {
 	return os.Open(name)
 }
 
-// notOurs explains why the handshake with the first binary failed.
+// notOurs returns the error for a failed first handshake with the re-executed binary. If the binary
+// is perhaps not e2bctl, the error names the remedy.
 func notOurs(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, wire.ErrPeerEnded) {
 		return fmt.Errorf("the binary did not become an envd, name one that does, e2bctl itself, with local.WithBinary(path): %w", err)

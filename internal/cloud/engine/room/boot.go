@@ -19,8 +19,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// errLimit means that the control groups of a sandbox could not be made. It does not count as a
-// refusal of isolation.
+// errLimit means that the control groups of a sandbox could not be made. This error does not count as
+// a refusal of isolation.
 var errLimit = errors.New("limit")
 
 var errBootTimeout = fmt.Errorf("envd was not ready within %v", bootTimeout)
@@ -90,8 +90,8 @@ func (r *Room) prepare(ctx context.Context, limits engine.Limits, as purpose) (*
 	return r.prepareWith(ctx, limits, as, engine.SandboxOptions{})
 }
 
-// prepareWith is like prepare, but the sandbox has the files that o describes from the start. It
-// gets its owner later, from begin.
+// prepareWith is like prepare, but the sandbox starts with the files that o describes. begin gives
+// the sandbox its owner later.
 func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose, o engine.SandboxOptions) (*Sandbox, error) {
 	s := &Sandbox{
 		options:  o,
@@ -177,8 +177,8 @@ func checkID(id string) error {
 	return nil
 }
 
-// boot makes the room start the first process, puts the process into its control groups, and
-// exchanges the messages of the first stage with it.
+// boot makes the room start the first process of the sandbox. It puts the process into its control
+// groups, and exchanges the messages of the first stage with the process.
 func (s *Sandbox) boot(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.bootTimeout(), errBootTimeout)
 	defer cancel()
@@ -269,7 +269,8 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	return nil
 }
 
-// enterRoot makes the process that runs in addition to the second stage enter the root of the image.
+// enterRoot makes the mounter enter the root of the image. The mounter is a process that runs beside
+// the second stage of the sandbox.
 func (s *Sandbox) enterRoot(ctx context.Context) error {
 	if err := s.mounter.Handshake(ctx, wire.RoleEnterer, s.enterSpec(), nil); err != nil {
 		return s.explain(ctx, "hand over the root", err)
@@ -280,7 +281,7 @@ func (s *Sandbox) enterRoot(ctx context.Context) error {
 	return nil
 }
 
-// makeGroup makes the groups of the sandbox, with its limits.
+// makeGroup makes the control groups of the sandbox, with the sandbox's limits.
 func (s *Sandbox) makeGroup() (*cgroup.Group, error) {
 	return s.room.groups.Create(strconv.FormatUint(s.number, 10), s.room.runner.groupLimits(s.limits))
 }
@@ -297,7 +298,7 @@ func (s *Sandbox) bootTimeout() time.Duration {
 // the sockets of the egress path.
 const builtFiles = 3 + exitSockets
 
-// awaitBuilt waits until the first stage has done its work.
+// awaitBuilt waits until the first stage has built the sandbox, and takes the files that it sends.
 func (s *Sandbox) awaitBuilt(ctx context.Context) error {
 	defer s.envd.Deadline(ctx, s.bootTimeout())()
 	built, files, err := s.envd.Expect(wire.KindReady, builtFiles)
@@ -319,8 +320,8 @@ func (s *Sandbox) awaitBuilt(ctx context.Context) error {
 	return nil
 }
 
-// keepMeminfo makes the room keep the sandbox's /proc/meminfo up to date. It takes the files that
-// the room needs for that from made.
+// keepMeminfo makes the room keep the sandbox's /proc/meminfo up to date. For this, it takes files
+// from made and sends them to the room.
 func (s *Sandbox) keepMeminfo(made *wire.Files) error {
 	var files wire.Files
 	defer files.Close()
@@ -342,7 +343,7 @@ func (s *Sandbox) keepMeminfo(made *wire.Files) error {
 	return s.room.control.SendFiles(wire.Message{Kind: wire.KindMeminfo, ID: s.number, Spec: spec}, &files)
 }
 
-// noteBuilt records the properties of a file system that was built.
+// noteBuilt records the properties of a file system that was built for the sandbox.
 func (s *Sandbox) noteBuilt(ctx context.Context, built wire.Message) {
 	if (s.options.Files != "" || len(s.options.Layers) > 0) && len(built.Notes) > 0 {
 		s.room.options.Logger.WarnContext(ctx, "a sandbox was restored", "layers", s.options.Layers, "files", s.options.Files, "notes", built.Notes)
@@ -394,8 +395,8 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int, mounter *os.File) error
 	return nil
 }
 
-// pidOf returns the process id of the process that a pidfd refers to, as this process sees it. It
-// returns an error if the pidfd has been closed.
+// pidOf returns the id, in this process's pid namespace, of the process that a pidfd refers to. If
+// the pidfd has been closed, pidOf returns an error.
 func pidOf(pidfd *os.File) (int, error) {
 	raw, err := pidfd.SyscallConn()
 	if err != nil {

@@ -56,7 +56,7 @@ func (s *Sandbox) name() error {
 	}
 }
 
-// rlimits returns the limits of every process of the sandbox.
+// rlimits returns the resource limits (setrlimit) of each process of the sandbox.
 func (s *Sandbox) rlimits() ([]wire.Rlimit, error) {
 	files, err := openFiles(s.room.runner.openers(s.limits.MaxProcesses))
 	if err != nil {
@@ -85,7 +85,8 @@ func (s *Sandbox) rlimits() ([]wire.Rlimit, error) {
 	return limits, checkLimits(limits)
 }
 
-// memoryFile returns a sealed file with data. No process that receives the file can change it.
+// memoryFile returns a sealed file in memory that contains data. No process that receives the file
+// can change it.
 func memoryFile(data []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("config", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// deviceNumbers are the kernel's numbers of deviceNames, major and minor.
+// deviceNumbers are the kernel's major and minor numbers of the devices in deviceNames.
 var deviceNumbers = [][2]uint32{{1, 3}, {1, 5}, {1, 7}, {1, 8}, {1, 9}, {5, 0}}
 
-// makeDevices makes a sandbox's own device nodes. The server makes their file system, because the
-// kernel refuses devices in a file system that a process in the sandbox makes. If nodes were
-// shared, sandboxes and the host could signal to each other or block each other, with locks and
-// watches on the nodes. makeDevices returns nil if this process is not permitted to make nodes.
+// makeDevices makes a file system with a sandbox's own device nodes. The server makes it, because the
+// kernel refuses device nodes in a file system that a process in the sandbox makes. If nodes were
+// shared, sandboxes and the host could use locks and watches on the nodes to signal to each other or
+// to block each other. If this process is not permitted to make nodes, makeDevices returns nil.
 func makeDevices() (*os.File, error) {
 	fsfd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {

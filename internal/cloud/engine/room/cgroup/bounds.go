@@ -12,8 +12,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// Bounds returns the lowest limits on memory and processor time that any group of this process has,
-// for example the group of a container. It works even if this process may not change any group.
+// Bounds returns the lowest limit on memory and the lowest limit on processor time of all groups that
+// this process is in, for example the group of a container. Bounds works even if this process may not
+// change any group.
 func Bounds() (engine.Bounds, error) {
 	mounts, err := mounts()
 	if err != nil {
@@ -36,8 +37,9 @@ func boundsIn(mounts []mount) (b engine.Bounds) {
 	return b
 }
 
-// memoryLimit returns the memory limit of a group. For a group without a limit, the file contains
-// "max" in version 2, and a number beyond any machine in version 1.
+// memoryLimit returns the memory limit of a group, from the group's file. For a group without a
+// limit, the file contains "max" in version 2. In version 1, it contains a number that no machine's
+// memory reaches.
 func memoryLimit(dir string, version int) (bytes int64, limited bool) {
 	name := "memory.max"
 	if version == 1 {
@@ -47,8 +49,8 @@ func memoryLimit(dir string, version int) (bytes int64, limited bool) {
 	return bytes, err == nil && bytes < unlimited
 }
 
-// unlimited is a threshold for memory limits in version 1. For a group without a limit, version 1 has
-// a number above this threshold: the highest int64, rounded down to whole pages.
+// unlimited is a threshold for memory limits in version 1. A number above this threshold means that
+// the group has no limit: version 1 then reports the highest int64, rounded down to whole pages.
 const unlimited = 1 << 62
 
 // quota returns the processor time that a group may use, as a number of processors.
@@ -74,8 +76,8 @@ func quota(dir string, version int) (cpus float64, limited bool) {
 	return time / period, err == nil && period > 0
 }
 
-// memoryGroup returns the group whose memory limit applies to this process. The Dir of the result is
-// "" if no group counts the processes that the kernel killed for lack of memory.
+// memoryGroup returns the group with the memory limit that applies to this process. If no group
+// counts the processes that the kernel killed for lack of memory, the Dir of the result is "".
 func memoryGroup(mounts []mount) Hierarchy {
 	for _, m := range mounts {
 		h := Hierarchy{Dir: m.own, Version: m.version}
@@ -88,7 +90,8 @@ func memoryGroup(mounts []mount) Hierarchy {
 	return Hierarchy{}
 }
 
-// killsFile returns the name of the file that counts a group's processes killed for lack of memory.
+// killsFile returns the name of the group's file that has the number of processes killed for lack of
+// memory.
 func (h Hierarchy) killsFile() string {
 	if h.Version == 1 {
 		return "memory.oom_control"

@@ -14,9 +14,8 @@ import (
 	"strings"
 )
 
-// Groups are the instance's directories in the control group hierarchies. Each hierarchy with a
-// needed controller has one directory for the instance, and below it one directory for each
-// sandbox.
+// Groups are the instance's directories in the control group hierarchies. The instance has one
+// directory in each hierarchy with a needed controller, and there one subdirectory for each sandbox.
 type Groups struct {
 	byController map[string]Hierarchy // "memory", "cpu", "pids"
 	Why          map[string]string    // the reasons for the controllers missing in byController
@@ -31,12 +30,13 @@ type Hierarchy struct {
 	Version int    // version of the hierarchy: 1 or 2
 }
 
-// takesThreads reports whether a single thread can join the group. A thread joins at once. To move a
-// whole process, however, the kernel first stops all forks on the machine for 20 ms, and in this time
+// takesThreads reports whether a single thread can join the group. A single thread joins at once. To
+// move a whole process, the kernel first stops all forks on the machine for 20 ms. During this time,
 // no process or thread can join any group.
 func (h Hierarchy) takesThreads() bool { return h.Version == 1 }
 
-// How names the mechanism that enforces a limit, for the report.
+// How returns the name of the mechanism that enforces the limits of a controller, for the report. It
+// returns "" if there is no mechanism.
 func (g *Groups) How(controller string) string {
 	if h, ok := g.byController[controller]; ok {
 		return fmt.Sprintf("control group v%d", h.Version)
@@ -44,7 +44,7 @@ func (g *Groups) How(controller string) string {
 	return ""
 }
 
-// Directories returns the instance's own directories, each once.
+// Directories returns the instance's own directories, without duplicates.
 func (g *Groups) Directories() []string {
 	var dirs []string
 	for _, h := range g.byController {
@@ -59,10 +59,10 @@ func (g *Groups) Directories() []string {
 }
 
 // Create makes the instance's groups in every hierarchy in which this process is permitted to make
-// groups. A refusal by the machine is not an error: it is recorded in Why.
+// groups. If the machine refuses a group, Create records the reason in Why and continues.
 //
-// processes is the limit on processes in all groups together. If 1/part of the limit of this
-// process's own groups is less, that is the limit.
+// processes is the limit on the number of processes in all groups together. If 1/part of the limit of
+// this process's own groups is lower, the limit is that part.
 func Create(name string, processes, part int64) *Groups {
 	mounts, err := mounts()
 	g := createIn(mounts, err, name, []string{"memory", "cpu", "pids"})
@@ -111,9 +111,9 @@ func createIn(mounts []mount, err error, name string, controllers []string) *Gro
 	return g
 }
 
-// delegation is the remedy for an ordinary user: a version 2 group that is above the process's own
-// group and in which this process may make groups. In a scope of the user's own systemd, that group
-// is the slice.
+// delegation is the remedy for an ordinary user. This process must be permitted to make groups in a
+// version 2 group above its own group. In a scope of the user's own systemd, the group above is the
+// slice.
 const delegation = "a group that is delegated to this user mends that: systemd-run --user --scope -p Delegate=yes COMMAND, or a unit with Delegate=yes and DelegateSubgroup=server"
 
 // made records the group that was made for a controller, or the error that prevented the group.
@@ -128,8 +128,8 @@ func (g *Groups) made(controller string, h Hierarchy, err error) {
 
 // createUnified makes one group for all the controllers, because a process can be in only one group
 // of a version 2 hierarchy. A group that contains processes, such as this process's own group,
-// cannot enable controllers for its children. Therefore createUnified uses a group above it as the
-// parent: the nearest of those groups that can enable the most controllers.
+// cannot enable controllers for its children. Therefore createUnified makes the new group in a group
+// above this process's own group: in the nearest of those that can enable the most controllers.
 func (g *Groups) createUnified(m mount, name string, controllers []string) {
 	var best string
 	handed := 0
@@ -202,9 +202,9 @@ func delegate(dir, controller, name string) error {
 	return nil
 }
 
-// OpenHome opens the home of every placement. These are the server's own groups, which also contain
-// the room's other threads. If these threads were in the instance's groups, they would count towards
-// the limit of all sandboxes together, and the room must not end when that limit is reached.
+// OpenHome opens the home of every placement: the server's own groups. The room's other threads are
+// also in these groups, and not in the instance's groups. In the instance's groups they would count
+// towards the limit of all sandboxes together, and the room must not end when that limit is reached.
 func (g *Groups) OpenHome() ([]*os.File, error) {
 	home := takingThreads(slices.Collect(maps.Values(g.byController)))
 	for i, h := range home {

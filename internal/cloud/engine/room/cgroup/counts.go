@@ -24,7 +24,7 @@ type Memory struct {
 // Used returns the memory that cannot be reclaimed.
 func (m Memory) Used() uint64 { return m.Anonymous + m.Kept }
 
-// ReadMemory reads an open memory.stat of either version.
+// ReadMemory reads an open memory.stat of version 1 or 2.
 func ReadMemory(f *os.File) (m Memory, known bool) {
 	text := make([]byte, 16<<10) // about fifty short lines
 	n, err := f.ReadAt(text, 0)
@@ -47,7 +47,8 @@ func ReadMemory(f *os.File) (m Memory, known bool) {
 	return Memory{}, false
 }
 
-// CountOOMKills reads the number of processes killed for lack of memory from an open file.
+// CountOOMKills reads, from a group's open file, the number of processes killed for lack of memory.
+// It returns 0 if the file cannot be read.
 func CountOOMKills(f *os.File) int {
 	text := make([]byte, 512) // a few short lines
 	n, err := f.ReadAt(text, 0)
@@ -63,7 +64,8 @@ func CountOOMKills(f *os.File) int {
 	return 0
 }
 
-// ProcessorTime returns the group's processor time so far, and false if no group counts it.
+// ProcessorTime returns the processor time that the group has used. It returns false if no group
+// counts processor time.
 func (s *Group) ProcessorTime() (time.Duration, bool) {
 	if s == nil {
 		return 0, false

@@ -1,4 +1,4 @@
-// Package cgroup limits sandboxes by control groups: it finds the hierarchies of
-// either version that this process may use, makes a group for an instance and one
-// for each sandbox, and removes them together with the processes in them.
+// Package cgroup limits sandboxes by control groups. It finds the hierarchies of version 1 and 2 that
+// this process may use. There it makes a group for an instance and a group for each sandbox. It ends
+// the processes in these groups when it removes the groups.
 package cgroup

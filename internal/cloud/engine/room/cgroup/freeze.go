@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FreezesWith names the mechanism that freezes the processes of a group, for the report. It returns
-// "" and the reason if there is none.
+// FreezesWith returns the name of the mechanism that freezes the processes of a group, for the
+// report. If there is no mechanism, it returns "" and the reason.
 func (g *Groups) FreezesWith() (how string, why error) {
 	if g.freezer.dir == "" {
 		return "", g.freezer.why
@@ -26,19 +26,19 @@ func (g *Groups) FreezesWith() (how string, why error) {
 }
 
 // freezers has the parent directory of the groups that freeze sandboxes. These groups are of
-// version 2: processes that the freezer of version 1 has frozen cannot be killed, and would remain
-// after the server was killed.
+// version 2, because processes frozen by version 1 cannot be killed. If the server were killed,
+// such processes would remain.
 type freezers struct {
 	dir  string // directory that contains these groups; "" if this process may not freeze
 	why  error
-	home string // the group of this process, from which sandboxes are moved; "" if sandboxes begin in their groups
+	home string // this process's group, from which sandboxes are moved; "" if sandboxes start in the freezing groups
 }
 
-// addFreezer finds or makes the parent directory of the groups that freeze. If all controllers are
-// in version 1, this directory is an additional group in the version 2 hierarchy, which needs no
-// controller to freeze. Sandboxes are then moved to groups below it when they are first frozen, and
-// not when they start. The reason is that the kernel stops all forks on the machine for some
-// milliseconds to move a process.
+// addFreezer finds or makes the parent directory of the groups that freeze. If all controllers are in
+// version 1, this directory is an additional group in the version 2 hierarchy, because version 2
+// needs no controller to freeze. In this case, a sandbox is moved to a group below the directory at
+// its first freeze, and not at its start: to move a process, the kernel stops all forks on the
+// machine for some milliseconds.
 func (g *Groups) addFreezer(mounts []mount, name string) {
 	for _, h := range g.byController {
 		if h.Version == 2 {
@@ -61,8 +61,8 @@ func (g *Groups) addFreezer(mounts []mount, name string) {
 	}
 }
 
-// tryFreezer makes the group name in the group own. It returns an error if processes of own cannot be
-// moved to groups below the new group and frozen there.
+// tryFreezer makes a group with the given name in the group own. If processes of own cannot be moved
+// to groups below the new group and frozen there, tryFreezer returns an error.
 func tryFreezer(own, name string) error {
 	if err := openable(filepath.Join(own, "cgroup.procs")); err != nil {
 		return err
@@ -97,8 +97,8 @@ type Freezer struct {
 	made    bool
 }
 
-// newFreezer returns the freezer of a group that has been made. It returns nil if sandboxes cannot be
-// frozen with control groups.
+// newFreezer returns the freezer of a group that has been made. If sandboxes cannot be frozen with
+// control groups, it returns nil.
 func (g *Groups) newFreezer(s *Group, name string) *Freezer {
 	if g.freezer.dir == "" {
 		return nil
@@ -125,7 +125,7 @@ func (s *Group) Processes() (pids []int, known bool, err error) {
 	return pids, true, err
 }
 
-// Freezer returns the freezer of the group's processes; nil if there is none.
+// Freezer returns the freezer of the group's processes. It returns nil if the group has no freezer.
 func (s *Group) Freezer() *Freezer {
 	if s == nil {
 		return nil
@@ -175,13 +175,13 @@ func (f *Freezer) set(value string) error {
 	return err
 }
 
-// quickPasses is the maximum number of passes that list and move the processes before the sandbox
-// is slowed down. After one pass, only new processes are missing, which were started during the
-// pass by processes that were not yet frozen.
+// quickPasses is the maximum number of passes before the sandbox is slowed down. A pass lists the
+// processes and moves them. After one pass, only those processes are missing that other processes
+// started during the pass, before they were frozen themselves.
 const quickPasses = 3
 
-// gather moves all processes of the sandbox into the freezing group. Each process freezes when it is
-// moved. The children that it starts later begin in this group.
+// gather moves all processes of the sandbox into the freezing group. A process freezes when it is
+// moved. Children that the process starts later begin in the freezing group.
 func (f *Freezer) gather(ctx context.Context) error {
 	to, err := os.OpenFile(filepath.Join(f.dir, "cgroup.procs"), os.O_WRONLY, 0)
 	if err != nil {
@@ -214,8 +214,8 @@ func (f *Freezer) gather(ctx context.Context) error {
 	}
 }
 
-// missing lists threads that are not in the group yet. It compares threads and not processes, because
-// only one of the two versions lists a process whose first thread has ended.
+// missing lists the threads that are not in the freezing group yet. missing compares threads and not
+// processes: only one of the versions 1 and 2 lists a process after its first thread has ended.
 func (f *Freezer) missing() ([]int, error) {
 	here, all, err := f.threads()
 	return without(all, here), err
@@ -229,8 +229,8 @@ func (f *Freezer) threads() (here, all []int, err error) {
 	return here, all, err
 }
 
-// release moves back processes that do not belong to the sandbox. Such a process was moved by
-// mistake: just before, it got the process id of a process of the sandbox that had ended.
+// release moves processes that do not belong to the sandbox back to home. Such a process was moved by
+// mistake: it had just got the process id of a process of the sandbox that had ended.
 func (f *Freezer) release() error {
 	here, all, err := f.threads()
 	if err != nil {
@@ -245,8 +245,8 @@ func (f *Freezer) release() error {
 	return nil
 }
 
-// slowDown limits the sandbox to a thousandth of a processor until restore is called. Otherwise the
-// sandbox's processes could start new processes as fast as gather lists them.
+// slowDown limits the sandbox to a thousandth of a processor until restore is called. Without this
+// limit, the sandbox could start new processes as fast as gather lists processes.
 func (f *Freezer) slowDown() (restore func(), err error) {
 	if f.cpu == "" {
 		return func() {}, nil
@@ -315,7 +315,7 @@ func numbersIn(file string) ([]int, error) {
 	return pids, nil
 }
 
-// without returns the elements of all that are not in some.
+// without returns those elements of the list all that are not in the list some.
 func without(all, some []int) (rest []int) {
 	in := make(map[int]bool, len(some))
 	for _, pid := range some {

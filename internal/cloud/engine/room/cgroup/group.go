@@ -15,12 +15,12 @@ import (
 
 // Group contains the control groups of one sandbox.
 type Group struct {
-	Dirs   []Hierarchy // the groups of the sandbox, each directory once
+	Dirs   []Hierarchy // the groups of the sandbox, without duplicates
 	Memory Hierarchy   // the group that limits memory; its Dir is "" if there is none
 	CPU    Hierarchy   // the group that limits processor time; its Dir is "" if there is none
 
-	kills   Hierarchy // the group whose kills for lack of memory are counted; its Dir is "" if there is none
-	before  int       // the number of such kills before this group was made
+	kills   Hierarchy // the group in which kills for lack of memory are counted; its Dir is "" if there is none
+	before  int       // the number of kills in that group before this Group was made
 	freezer *Freezer  // freezes the processes of the group; nil if there is no freezer
 }
 
@@ -58,8 +58,8 @@ func (g *Groups) Create(name string, l engine.Limits) (*Group, error) {
 	return s, nil
 }
 
-// setting is a value for a file of a group. The file of an optional setting exists only on kernels
-// with a certain feature, and the setting is needed only on these kernels.
+// setting is a value for a file of a group. The file of an optional setting exists only if the kernel
+// has a certain feature. A kernel without the feature does not need the setting.
 type setting struct {
 	file, value string
 	optional    bool
@@ -100,8 +100,8 @@ func (s *Group) Add(pid int) error {
 	return nil
 }
 
-// Yield leaves the group little time on a processor that other groups of the instance want.
-// Yield(false) restores its equal share.
+// Yield(true) gives the group only a small share of a processor that other groups of the instance
+// also use. Yield(false) restores the group's equal share.
 func (s *Group) Yield(yes bool) error {
 	name, little, usual := "cpu.weight", "6", "100"
 	if s.CPU.Version == 1 {
@@ -117,9 +117,9 @@ func (s *Group) Yield(yes bool) error {
 	return os.WriteFile(filepath.Join(s.CPU.Dir, name), []byte(value), 0)
 }
 
-// Open opens the files of the groups to which processes are added. A process with one thread joins
-// the groups by writing "0" to each file. The kernel checks the privilege of the process that
-// opened the files.
+// Open opens, in each group of the sandbox, the file through which processes join the group. A process
+// with one thread joins the groups by writing "0" to each file. The kernel checks the privileges of
+// the process that opened the files, and not those of the writer.
 func (s *Group) Open() ([]*os.File, error) { return openGroups(s.Dirs) }
 
 func openGroups(dirs []Hierarchy) (files []*os.File, err error) {
@@ -140,16 +140,16 @@ func openGroups(dirs []Hierarchy) (files []*os.File, err error) {
 	return files, nil
 }
 
-// OpenPlacement opens the groups for a spawn.Placement.
+// OpenPlacement opens the files of those groups that a single thread can join, for a spawn.Placement.
 func (s *Group) OpenPlacement() ([]*os.File, error) { return openGroups(takingThreads(s.Dirs)) }
 
 func takingThreads(dirs []Hierarchy) []Hierarchy {
 	return slices.DeleteFunc(slices.Clone(dirs), func(h Hierarchy) bool { return !h.takesThreads() })
 }
 
-// OOMKills returns the number of processes that were killed for lack of memory since the group was
-// made. It counts the processes of the group. If the group does not limit memory, OOMKills counts all
-// processes in the server's memory group.
+// OOMKills returns the number of processes of the group that were killed for lack of memory since the
+// group was made. If the group does not limit memory, OOMKills counts the killed processes of the
+// server's memory group instead.
 func (s *Group) OOMKills() int {
 	f, err := s.OpenOOMKills()
 	if f == nil || err != nil {
@@ -159,8 +159,8 @@ func (s *Group) OOMKills() int {
 	return CountOOMKills(f) - s.before
 }
 
-// OpenOOMKills opens the file that has the count of OOMKills; it returns nil if there is no such
-// file. A process that reads the file learns nothing else about the host.
+// OpenOOMKills opens the file from which OOMKills reads the count. If there is no such file,
+// OpenOOMKills returns nil. A process that reads the file learns nothing else about the host.
 func (s *Group) OpenOOMKills() (*os.File, error) {
 	if s == nil || s.kills.Dir == "" {
 		return nil, nil
@@ -168,8 +168,8 @@ func (s *Group) OpenOOMKills() (*os.File, error) {
 	return os.Open(filepath.Join(s.kills.Dir, s.kills.killsFile()))
 }
 
-// OpenMemoryUse opens the group's memory.stat; nil if there is none. A process that reads it
-// learns nothing else about the host.
+// OpenMemoryUse opens the group's memory.stat. If there is no such file, OpenMemoryUse returns nil. A
+// process that reads the file learns nothing else about the host.
 func (s *Group) OpenMemoryUse() (*os.File, error) {
 	if s == nil || s.Memory.Dir == "" {
 		return nil, nil

@@ -17,7 +17,7 @@ type mount struct {
 	controllers []string // the controllers of the hierarchy, if its version is 1
 }
 
-// mounts reads the mount points of the hierarchies and this process's groups in them.
+// mounts reads the mount point of each hierarchy, and the path of this process's group in it.
 func mounts() ([]mount, error) {
 	info, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

@@ -32,8 +32,8 @@ func ProcessLimits() ([]ProcessLimit, error) {
 	return limits, nil
 }
 
-// processLimits returns the limits of a group and of all groups above it. It continues after a group
-// without a limit, because a group above that may have a limit.
+// processLimits returns the limits of a group and of all groups above it. It does not stop at a group
+// without a limit, because a group further up may have a limit.
 func processLimits(dir string) (limits []ProcessLimit) {
 	for dir := range upwards(dir) {
 		most, err := ReadNumber(filepath.Join(dir, "pids.max"))
@@ -45,7 +45,7 @@ func processLimits(dir string) (limits []ProcessLimit) {
 	return limits
 }
 
-// upwards yields a group and the groups above it, as far as they are mounted.
+// upwards yields a group and the groups above it, up to the highest mounted group.
 func upwards(dir string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for isGroup(dir) && yield(dir) {

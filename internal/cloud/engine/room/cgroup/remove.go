@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Remove ends the processes in the group and removes it.
+// Remove ends the processes in the group, and then removes the group.
 func (s *Group) Remove() error {
 	var dirs []string
 	for _, h := range s.Dirs {
@@ -36,11 +36,11 @@ func (s *Group) StopForks() {
 	}
 }
 
-// stopForks ends the processes in a group and in the groups below it, or prevents them from
-// starting other processes, as far as the group's controllers and the kernel support that.
-// Processes that start new processes all the time cannot be killed one by one. The freezer of
-// version 1 would stop them too. But processes frozen by it cannot be killed, and would remain if
-// this process ended.
+// stopForks ends the processes in a group and in the groups below it, or prevents them from starting
+// other processes, as far as the group's controllers and the kernel support this. The reason is that
+// processes that start new processes all the time cannot be killed one by one. The freezer of
+// version 1 would stop such processes too, but is not used: processes frozen by it cannot be killed,
+// and would remain if this process ended.
 func stopForks(dir string) {
 	for _, set := range []setting{{file: "cgroup.kill", value: "1"}, {file: "pids.max", value: "0"}, {file: "cgroup.freeze", value: "1"}} {
 		f, err := os.OpenFile(filepath.Join(dir, set.file), os.O_WRONLY, 0)
@@ -55,7 +55,7 @@ func stopForks(dir string) {
 	}
 }
 
-// Remove removes control groups. Several or all of them may contain the same processes.
+// Remove removes the control groups dirs. The same process may be in several of these groups.
 func Remove(ctx context.Context, dirs []string) error {
 	for _, dir := range dirs {
 		stopForks(dir)
@@ -67,8 +67,8 @@ func Remove(ctx context.Context, dirs []string) error {
 	return errors.Join(errs...)
 }
 
-// removeOne removes a group and the groups below it. It kills the processes in these groups, and
-// waits until they have ended: the kernel does not remove a group with a process that is still
+// removeOne removes a group and the groups below it. It kills the processes in these groups and waits
+// until they have ended, because the kernel does not remove a group with a process that is still
 // ending.
 func removeOne(ctx context.Context, dir string) error {
 	entries, err := os.ReadDir(dir)

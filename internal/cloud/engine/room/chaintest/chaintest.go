@@ -1,6 +1,7 @@
 //go:build linux
 
-// Package chaintest provides processes that are hard to end, for tests that end them.
+// Package chaintest provides processes that are hard to end, for the tests of code that ends
+// processes.
 package chaintest
 
 import (
@@ -10,8 +11,8 @@ import (
 )
 
 // Script is a Python program that starts a few chains of processes. In a chain, each process starts
-// the next process and ends. All of them hold the lock on a file in the home directory. If nothing
-// ends a chain, it stops after half a minute and writes to the file that it did so.
+// the next process and ends. All processes hold the lock on the file "lock" in the home directory. A
+// chain that nothing ends stops after half a minute, and records this in the file.
 const Script = `
 import fcntl, os, time
 lock = open("lock", "w")
@@ -30,7 +31,8 @@ while time.monotonic() < end:
 lock.write("outlived")
 `
 
-// IsFree takes the lock on f if no other process holds the lock. It reports whether it took the lock.
+// IsFree tries to take the lock on f, and reports whether it took the lock. It does not take the lock
+// if another process holds it.
 func IsFree(f *os.File) bool {
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 }

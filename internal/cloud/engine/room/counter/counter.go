@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 )
 
-// A sandbox gets 1/SandboxPart of this user's limits. All sandboxes together get 1/CloudPart, so that
-// some of each limit stays available to the server.
+// Each sandbox gets 1/SandboxPart of this user's limits. All sandboxes together get 1/CloudPart, and
+// the server keeps the rest of each limit.
 const (
 	SandboxPart = 8
 	CloudPart   = 2
@@ -55,8 +55,8 @@ func Read() (Maxima, error) {
 	return c, nil
 }
 
-// Part returns one n-th of each counter, but at least 1 of a counter that is not 0.
-// Counts of namespaces are left out.
+// Part returns one n-th of each maximum, but at least 1 for a maximum that is not 0. The result does
+// not contain the maxima of namespaces.
 func (c Maxima) Part(n int64) Maxima {
 	share := make(Maxima)
 	for name, value := range c {
@@ -67,9 +67,9 @@ func (c Maxima) Part(n int64) Maxima {
 	return share
 }
 
-// InSandbox returns the maxima for a sandbox's own user namespace. No process in it has to make
-// namespaces. So InSandbox forbids new namespaces, even in case the filter of system calls has a
-// hole. The exception is the control group namespace, which the first stage makes again.
+// InSandbox returns the maxima for a sandbox's own user namespace. No process of the sandbox has to
+// make namespaces. So InSandbox forbids new namespaces, in case the filter of system calls has a
+// hole. The exception is a second control group namespace, which the first stage makes.
 func (c Maxima) InSandbox() Maxima {
 	share := c.Part(SandboxPart)
 	for name := range c {
