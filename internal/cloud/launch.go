@@ -220,10 +220,11 @@ func (c *Cloud) asleep(id string) []edge.Sandbox {
 	return all
 }
 
-// tellDenial logs the denial of a connection from a sandbox.
+// tellDenial logs the denial of a connection from a sandbox, and records it as an event.
 func (c *Cloud) tellDenial(ctx context.Context, sandbox string, d network.Denial) {
 	c.logger("network").InfoContext(ctx, "denied to a sandbox", "sandbox", sandbox, "host", d.Host, "port", d.Port, "rule", d.Rule)
 	c.log.Denied(sandbox, d.Host, int(d.Port))
+	c.sandboxes.Refused(sandbox, d.Host, int(d.Port), d.Rule)
 }
 
 // tellFailure logs that the egress proxy of a sandbox failed to connect.

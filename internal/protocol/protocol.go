@@ -63,6 +63,20 @@ const (
 	OutputFromNow = "now"
 )
 
+// Extensions of the routes for events. E2B's service ignores the parameters "after" and "wait", and its
+// answers do not have the headers.
+const (
+	// HeaderEventsNext is the id of the latest event before the answer. As the parameter "after" of a
+	// request, it selects the events after that one. If "wait" is true, such a request waits for an
+	// event if there is none.
+	HeaderEventsNext = "E2bctl-Events-Next"
+	// HeaderEventsMissed is the number of events that came after the requested one and are no longer
+	// kept.
+	HeaderEventsMissed = "E2bctl-Events-Missed"
+	// EventsStart is the value of "after" for all events that are kept.
+	EventsStart = "start"
+)
+
 // EnvdVersion is the version of envd, the daemon in a sandbox. The local cloud implements the protocol of this
 // version. Clients use it to decide which calls they may make.
 const EnvdVersion = "0.6.13"

@@ -307,7 +307,6 @@ func TestErrorsOfQueries(t *testing.T) {
 func TestErrorsOfUnsupported(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	id := s.mustCreate(t, `{"templateID":"base"}`)
 	s.fails(t, []failure{
 		{"GET", "/access-tokens", ``, 501, "not supported by this local cloud: access tokens, which are deprecated: use an API key"},
 		{"POST", "/access-tokens", `{}`, 501, "not supported by this local cloud: access tokens, which are deprecated: use an API key"},
@@ -315,8 +314,7 @@ func TestErrorsOfUnsupported(t *testing.T) {
 		{"GET", "/nodes", ``, 501, "not supported by this local cloud: nodes: it is one machine"},
 		{"POST", "/nodes/a", `{}`, 501, "not supported by this local cloud: nodes: it is one machine"},
 		{"GET", "/admin/sandboxes/running-counts", ``, 501, "not supported by this local cloud: administration of a cluster"},
-		{"GET", "/events/sandboxes/" + id, ``, 501, "not supported by this local cloud: events of sandboxes"},
-		{"PATCH", "/events/webhooks/a", `{}`, 501, "not supported by this local cloud: events of sandboxes"},
+		{"PATCH", "/events/webhooks/a", `{}`, 501, "not supported by this local cloud: webhooks of events"},
 	})
 }
 

@@ -32,6 +32,12 @@ func (q *query) Get(name string) string {
 	return q.values.Get(name)
 }
 
+// All returns all values of a parameter.
+func (q *query) All(name string) []string {
+	q.asked = append(q.asked, name)
+	return q.values[name]
+}
+
 // logIgnored adds the parameters that were not read to the request log, as ?name. It does not
 // log their values, which may be secrets.
 func (q *query) logIgnored(ctx context.Context) {

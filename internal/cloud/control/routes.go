@@ -38,6 +38,8 @@ func (s *Service) table() []route {
 		{"GetSandboxLogs", "GET", "/sandboxes/{id}/logs", s.logs(s.logs1)},
 		{"GetSandboxLogs", "GET", "/v2/sandboxes/{id}/logs", s.logs(s.logs2)},
 		{"ListSandboxMetrics", "GET", "/sandboxes/metrics", s.metricsOf},
+		{"ListEvents", "GET", "/events/sandboxes", s.listEvents},
+		{"ListSandboxEvents", "GET", "/events/sandboxes/{id}", s.sandboxEvents},
 		{"ListSnapshots", "GET", "/snapshots", s.listSnapshots},
 		{"ListTeams", "GET", pathTeams, s.teams},
 		{"ListKeys", "GET", pathKeys, s.listKeys},
@@ -153,10 +155,10 @@ func (s *Service) dispatch(methods map[string]handler) http.Handler {
 // unservedPaths maps paths to the methods that the service has for them. These paths, and all
 // paths below them, are refused.
 var unservedPaths = map[string]map[string]handler{
-	"/access-tokens": unservedMethods("access tokens, which are deprecated: use an API key"),
-	"/nodes":         unservedMethods("nodes: it is one machine"),
-	"/admin":         unservedMethods("administration of a cluster"),
-	"/events":        unservedMethods("events of sandboxes"),
+	"/access-tokens":   unservedMethods("access tokens, which are deprecated: use an API key"),
+	"/nodes":           unservedMethods("nodes: it is one machine"),
+	"/admin":           unservedMethods("administration of a cluster"),
+	"/events/webhooks": unservedMethods("webhooks of events"),
 }
 
 func unservedMethods(what string) map[string]handler {

@@ -82,6 +82,7 @@ func (r *Registry) expireLocked(rec *record) <-chan struct{} {
 func (r *Registry) endLocked(rec *record, e end) <-chan struct{} {
 	instance := rec.instance
 	if rec.kept != nil {
+		rec.fell = e
 		rec.instance = nil // callers that ask for the state do not wait for the clean-up
 		return r.beginLocked(rec, Pausing, func(ctx context.Context) (func() State, error) {
 			r.close(rec.ID, instance)
@@ -115,6 +116,7 @@ func (r *Registry) takeLocked(rec *record, e end) {
 	}
 	r.setLocked(rec, Killing)
 	r.ended.add(rec.ID, r.nowLocked(), e)
+	r.eventLocked(rec, Event{Type: EventKilled, Reason: e.reason, Message: e.how})
 }
 
 // kill ends a sandbox after takeLocked, and removes the sandbox's files from the store. It first
@@ -135,6 +137,7 @@ func (r *Registry) kill(rec *record, before *transition) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.revertLocked(rec)
+		r.eventLocked(rec, Event{Type: EventPaused, Reason: killed.reason, Message: err.Error()})
 		return fmt.Errorf("lifecycle: the sandbox has ended, but its files cannot be removed: %w", err)
 	}
 	r.discard(rec, killed)

@@ -81,6 +81,7 @@ type Registry struct {
 	running  map[string]*record // records in the state Running
 	up, down []*record          // up: sandboxes that run; down: all others; each is ordered by Position
 	ended    endedLog
+	events   *EventLog
 	attempts attempts
 	adopted  chan struct{} // closed and replaced when a sandbox of another server is adopted
 	places   int           // number of sandboxes with a place
@@ -109,6 +110,7 @@ type record struct {
 	asks       *network.Asks
 	once       *once      // request that made the sandbox; nil if it had no idempotency key
 	storing    sync.Mutex // held while the record is stored with a Lasting instance; locked before Registry.mu
+	fell       end        // why a sandbox ended that is about to be paused again; set until it is paused
 	outdated   bool       // the network rules of the instance differ from those of Request
 
 	list     *[]*record       // list that contains the record: Registry.up or Registry.down; nil if neither contains it
@@ -159,6 +161,7 @@ func New(o Options) *Registry {
 		wake:     make(chan struct{}, 1),
 		stop:     make(chan struct{}),
 		records:  map[string]*record{},
+		events:   newEventLog(),
 		running:  map[string]*record{},
 		attempts: attempts{byKey: map[string]*attempt{}},
 		adopted:  make(chan struct{}),
@@ -317,6 +320,7 @@ func (r *Registry) setEgress(id string, asked Network, rules *network.Rules) err
 		later, err := rec.rules()
 		rec.outdated = err == nil && !reflect.DeepEqual(later, rules)
 		rec.instance.SetEgress(rules)
+		r.eventLocked(rec, Event{Type: EventUpdated})
 		return nil, nil
 	})
 }
@@ -379,6 +383,7 @@ func (r *Registry) add(rec *record) bool {
 	r.watchLocked(rec)
 	r.records[rec.ID] = rec
 	r.setLocked(rec, Running)
+	r.eventLocked(rec, Event{Type: EventCreated})
 	return true
 }
 

@@ -99,7 +99,9 @@ func (r *Registry) beginLocked(rec *record, during State, work func(ctx context.
 
 // setLocked moves a sandbox to another state.
 func (r *Registry) setLocked(rec *record, s State) {
+	before := rec.State
 	rec.State = s
+	r.changedLocked(rec, before)
 	r.placeLocked(rec)
 	if s != Running {
 		delete(r.running, rec.ID)

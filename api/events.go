@@ -1,0 +1,284 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+// EventType is the type of an [Event]. A service may use values other than the constants here.
+type EventType string
+
+// Types of events. Only the local cloud has EventRefused.
+const (
+	EventCreated EventType = "sandbox.lifecycle.created"
+	// EventUpdated follows a new timeout or new network rules.
+	EventUpdated EventType = "sandbox.lifecycle.updated"
+	EventPaused  EventType = "sandbox.lifecycle.paused"
+	EventResumed EventType = "sandbox.lifecycle.resumed"
+	// EventKilled is the end of a sandbox for any reason, see [Event].Reason.
+	EventKilled EventType = "sandbox.lifecycle.killed"
+	// EventRefused is a connection or DNS question of a sandbox that was denied.
+	EventRefused EventType = "sandbox.network.refused"
+)
+
+// Event is something that happened to a sandbox. The source is E2B's documentation of its events API.
+type Event struct {
+	ID          string
+	Type        EventType
+	Time        time.Time
+	SandboxID   string
+	TemplateID  string
+	ExecutionID string // a different one for each start or resume of the sandbox
+
+	// Reason is the reason for an EventKilled: "expired", "killed", "out_of_memory", "died" or
+	// "server_gone". Message is the reason in words. Only the local cloud sends them.
+	Reason, Message string
+	// EndAt is the new end of the lifetime, of an EventUpdated that changed it; otherwise zero.
+	EndAt time.Time
+	// Host, Port and Rule are the destination of an EventRefused and the rule that denies it. Port is
+	// 0 for a DNS question.
+	Host string
+	Port int
+	Rule string
+
+	// Missed is the number of events before this one that the service no longer had when they
+	// were requested. It counts events of all sandboxes and types.
+	Missed int64
+}
+
+// UnmarshalJSON decodes an event of the service.
+func (e *Event) UnmarshalJSON(text []byte) error {
+	var wire struct {
+		ID          string    `json:"id"`
+		Type        EventType `json:"type"`
+		Time        time.Time `json:"timestamp"`
+		SandboxID   string    `json:"sandboxId"`
+		TemplateID  string    `json:"sandboxTemplateId"`
+		ExecutionID string    `json:"sandboxExecutionId"`
+		Data        struct {
+			EndAt   time.Time `json:"set_timeout"`
+			Reason  string    `json:"reason"`
+			Message string    `json:"message"`
+			Host    string    `json:"host"`
+			Port    int       `json:"port"`
+			Rule    string    `json:"rule"`
+		} `json:"eventData"`
+	}
+	if err := json.Unmarshal(text, &wire); err != nil {
+		return err
+	}
+	*e = Event{
+		ID: wire.ID, Type: wire.Type, Time: wire.Time, SandboxID: wire.SandboxID, TemplateID: wire.TemplateID, ExecutionID: wire.ExecutionID,
+		Reason: wire.Data.Reason, Message: wire.Data.Message, EndAt: wire.Data.EndAt, Host: wire.Data.Host, Port: wire.Data.Port, Rule: wire.Data.Rule,
+	}
+	return nil
+}
+
+// EventsParams selects events. The zero value selects all existing ones.
+type EventsParams struct {
+	// SandboxID is the id of a sandbox, which may have ended; empty means all sandboxes.
+	SandboxID string
+	// Types are the types of the events; empty means all.
+	Types []EventType
+	// Last limits the existing events to the newest ones, at most 10,000. Zero means all.
+	Last int
+	// Follow waits for new events until ctx ends.
+	Follow bool
+}
+
+const (
+	maxEventsPage = 100
+	maxLastEvents = 10_000
+	// pollEvents is the interval between requests for new events, if the service does not wait for them.
+	pollEvents = time.Second
+)
+
+// Events iterates over the events of sandboxes, oldest first. It fetches each page when it is needed.
+// It yields an error at most once, as the last item. E2B's service keeps events for 7 days, and the
+// local cloud keeps the newest 10,000 of the process. If the reader is slower than new events come, the
+// local cloud drops the oldest ones, see [Event].Missed. For other services that do not have the
+// routes, the error is [ErrNotFound].
+func (s *SandboxService) Events(ctx context.Context, p *EventsParams) iter.Seq2[Event, error] {
+	var params EventsParams
+	if p != nil {
+		params = *p
+	}
+	return func(yield func(Event, error) bool) {
+		r := &eventReader{service: s, params: params, yield: func(e Event) bool { return yield(e, nil) }}
+		if err := r.run(ctx); err != nil && !errors.Is(err, errEnough) {
+			yield(Event{}, err)
+		}
+	}
+}
+
+// errEnough means that the caller wants no further events.
+var errEnough = errors.New("enough events")
+
+// eventReader reads events page by page.
+type eventReader struct {
+	service *SandboxService
+	params  EventsParams
+	yield   func(Event) bool
+
+	after  string // the id after which further events come; empty if the service does not send such ids
+	missed int64  // the number of events that are missing before the next one
+	newest string // the id of the newest event; empty if there is none
+}
+
+func (r *eventReader) run(ctx context.Context) error {
+	if r.params.Last < 0 || r.params.Last > maxLastEvents {
+		return fmt.Errorf("api: the last %d events: want 1 to %d: %w", r.params.Last, maxLastEvents, ErrInvalidArgument)
+	}
+	existing := r.all
+	if r.params.Last > 0 {
+		existing = r.last
+	}
+	if err := existing(ctx); err != nil || !r.params.Follow {
+		return err
+	}
+	for {
+		if r.after != "" {
+			if _, err := r.next(ctx, "true"); err != nil {
+				return err
+			}
+			continue
+		}
+		if !sleep(ctx, pollEvents) {
+			return context.Cause(ctx)
+		}
+		if err := r.poll(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// all reads all existing events.
+func (r *eventReader) all(ctx context.Context) error {
+	r.after = protocol.EventsStart
+	for full := true; full; {
+		page, err := r.next(ctx, "false")
+		if err != nil {
+			return err
+		}
+		if r.after == "" {
+			return r.allByOffset(ctx)
+		}
+		full = len(page) == maxEventsPage
+	}
+	return nil
+}
+
+// next reads the events after r.after. If the service knows no such parameter, next sets r.after to "",
+// and the caller must ignore the events.
+func (r *eventReader) next(ctx context.Context, wait string) ([]Event, error) {
+	page, header, err := r.fetch(ctx, url.Values{"after": {r.after}, "wait": {wait}})
+	if err != nil {
+		return nil, err
+	}
+	if r.after = header.Get(protocol.HeaderEventsNext); r.after == "" {
+		return nil, nil
+	}
+	missed, _ := strconv.ParseInt(header.Get(protocol.HeaderEventsMissed), 10, 64)
+	r.missed += max(0, missed)
+	return page, r.emit(page)
+}
+
+// allByOffset reads all existing events of a service without r.after.
+func (r *eventReader) allByOffset(ctx context.Context) error {
+	for offset := 0; ; offset += maxEventsPage {
+		page, _, err := r.fetch(ctx, url.Values{"orderAsc": {"true"}, "offset": {strconv.Itoa(offset)}})
+		if err != nil {
+			return err
+		}
+		if err := r.emit(page); err != nil || len(page) < maxEventsPage {
+			return err
+		}
+	}
+}
+
+// last reads the newest existing events.
+func (r *eventReader) last(ctx context.Context) error {
+	events, err := r.back(ctx, r.params.Last, func(header http.Header) { r.after = header.Get(protocol.HeaderEventsNext) })
+	if err != nil {
+		return err
+	}
+	return r.emit(events)
+}
+
+// poll reads the events after r.newest, which is no id that the service understands.
+func (r *eventReader) poll(ctx context.Context) error {
+	events, err := r.back(ctx, maxLastEvents, func(http.Header) {})
+	if err != nil {
+		return err
+	}
+	return r.emit(events)
+}
+
+// back reads the events after r.newest, from the newest one back and at most limit. It returns them
+// oldest first. It calls first with the head of the first answer.
+func (r *eventReader) back(ctx context.Context, limit int, first func(http.Header)) (events []Event, err error) {
+	for more := true; more; {
+		page, header, err := r.fetch(ctx, url.Values{"offset": {strconv.Itoa(len(events))}})
+		if err != nil {
+			return nil, err
+		}
+		if len(events) == 0 {
+			first(header)
+		}
+		more = len(page) == maxEventsPage
+		known := slices.IndexFunc(page, func(e Event) bool { return r.newest != "" && e.ID == r.newest })
+		if known >= 0 {
+			page, more = page[:known], false
+		}
+		if events = append(events, page...); len(events) >= limit {
+			events, more = events[:limit], false
+		}
+	}
+	slices.Reverse(events)
+	return events, nil
+}
+
+func (r *eventReader) emit(events []Event) error {
+	for _, e := range events {
+		if e.ID == r.newest && e.ID != "" {
+			continue // a new event has moved the pages while they were read
+		}
+		e.Missed, r.missed, r.newest = r.missed, 0, e.ID
+		if !r.yield(e) {
+			return errEnough
+		}
+	}
+	return nil
+}
+
+// fetch requests a page of events.
+func (r *eventReader) fetch(ctx context.Context, query url.Values) ([]Event, http.Header, error) {
+	path := "/events/sandboxes"
+	if id := r.params.SandboxID; id != "" {
+		var err error
+		if path, err = objectPath(path+"/", "sandbox", id, ""); err != nil {
+			return nil, nil, err
+		}
+	}
+	query.Set("limit", strconv.Itoa(maxEventsPage))
+	for _, t := range r.params.Types {
+		query.Add("types", string(t))
+	}
+	var page []*Event
+	head, err := r.service.client.do(ctx, call{method: http.MethodGet, path: path, query: query}, &page)
+	if err != nil {
+		return nil, nil, err
+	}
+	events, err := values("an event", page)
+	return events, head.header, err
+}

@@ -1,0 +1,81 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+)
+
+// EventType is the type of an [Event]. A service may use values other than the constants here.
+type EventType = api.EventType
+
+// Types of events. Only the local cloud has EventRefused.
+const (
+	EventCreated = api.EventCreated
+	// EventUpdated follows a new timeout or new network rules.
+	EventUpdated = api.EventUpdated
+	EventPaused  = api.EventPaused
+	EventResumed = api.EventResumed
+	// EventKilled is the end of a sandbox for any reason, see [Event].Reason.
+	EventKilled = api.EventKilled
+	// EventRefused is a connection or DNS question of a sandbox that was denied.
+	EventRefused = api.EventRefused
+)
+
+// Event is something that happened to a sandbox. The source is E2B's documentation of its events API.
+type Event struct {
+	ID          string
+	Type        EventType
+	Time        time.Time
+	SandboxID   string
+	TemplateID  string
+	ExecutionID string // a different one for each start or resume of the sandbox
+
+	// Reason is the reason for an EventKilled: "expired", "killed", "out_of_memory", "died" or
+	// "server_gone". Message is the reason in words. Only the local cloud sends them.
+	Reason, Message string
+	// EndAt is the new end of the lifetime, of an EventUpdated that changed it; otherwise zero.
+	EndAt time.Time
+	// Host, Port and Rule are the destination of an EventRefused and the rule that denies it. Port is
+	// 0 for a DNS question.
+	Host string
+	Port int
+	Rule string
+
+	// Missed is the number of events before this one that the service no longer had when they
+	// were requested. It counts events of all sandboxes and types.
+	Missed int64
+}
+
+// EventsParams selects events. The zero value selects all existing ones.
+type EventsParams struct {
+	// SandboxID is the id of a sandbox, which may have ended; empty means all sandboxes.
+	SandboxID string
+	// Types are the types of the events; empty means all.
+	Types []EventType
+	// Last limits the existing events to the newest ones, at most 10,000. Zero means all.
+	Last int
+	// Follow waits for new events until ctx ends.
+	Follow bool
+}
+
+// Events iterates over the events of all sandboxes, or of one, oldest first. It fetches each page when
+// it is needed, and yields an error at most once, as the last item. E2B's service keeps events for 7
+// days. The local cloud keeps the newest 10,000 since its start. At most 100 refused hosts of each
+// sandbox become events. If the loop is slower than new events come, the local cloud drops the oldest
+// ones, see [Event].Missed. E2B's service has no reasons, and is requested once a second for new events.
+func (c *Client) Events(ctx context.Context, p *EventsParams) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		for e, err := range c.api.Sandboxes.Events(ctx, (*api.EventsParams)(p)) {
+			if err != nil {
+				err = fmt.Errorf("sandbox: events: %w", err)
+			}
+			if !yield(Event(e), err) {
+				return
+			}
+		}
+	}
+}
