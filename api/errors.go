@@ -13,6 +13,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/httpwait"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // These are classes of errors, for use with errors.Is. An [*Error] matches the classes that
@@ -204,6 +205,8 @@ func (e *Error) Is(target error) bool {
 		return e.StatusCode == http.StatusConflict || e.conflict
 	case ErrRetryable:
 		return e.retryable()
+	case errors.ErrUnsupported:
+		return e.Code == protocol.CodeUnsupported
 	case ErrNothingListens:
 		return e.refusedHere()
 	case ErrTimeout:

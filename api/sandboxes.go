@@ -127,6 +127,10 @@ type CreateParams struct {
 	// the files of a template. The local cloud fetches it if it does not have it yet. Template then
 	// only chooses the engine. With another service, an image returns [errors.ErrUnsupported].
 	Image string
+	// Resources are the resources of the sandbox, in place of those of its template. If the engine
+	// does not enforce one of them, and with another service than a local cloud, the error is
+	// [errors.ErrUnsupported].
+	Resources Resources
 	// Lifetime is the lifetime of the sandbox, rounded up to whole seconds. Zero means
 	// [DefaultLifetime].
 	Lifetime time.Duration
@@ -169,6 +173,18 @@ type CreateParams struct {
 	MCP map[string]any
 }
 
+// Resources are the resources of one sandbox. A zero field means the default: the template's or the
+// service's.
+type Resources struct {
+	// CPUs is the number of processors that the sandbox can use; 0.5 means half of one.
+	CPUs float64 `json:"cpuCount,omitempty"`
+	// MemoryBytes limits the memory.
+	MemoryBytes int64 `json:"memoryBytes,omitempty"`
+	// DiskBytes limits the bytes of the files that the sandbox writes. It does not depend on
+	// MemoryBytes. With the engine room, these files are in memory and count as memory, too.
+	DiskBytes int64 `json:"diskBytes,omitempty"`
+}
+
 // Mount is a directory of the local cloud's machine that a sandbox can see.
 type Mount struct {
 	// Dir is the absolute path on the machine.
@@ -193,6 +209,7 @@ type createRequest struct {
 	VolumeMounts        []VolumeMount     `json:"volumeMounts,omitempty"`
 	Mounts              []Mount           `json:"mounts,omitempty"`
 	Image               string            `json:"image,omitempty"`
+	Resources           Resources         `json:"resources,omitzero"`
 	MCP                 map[string]any    `json:"mcp,omitempty"`
 }
 
@@ -214,7 +231,7 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 		TemplateID: p.Template, Timeout: lifetime, AllowInternetAccess: p.AllowInternetAccess,
 		AutoPause: p.AutoPause, AutoPauseMemory: p.AutoPauseMemory,
 		Metadata: p.Metadata, EnvVars: p.Envs, Network: p.network(), VolumeMounts: p.VolumeMounts,
-		Mounts: p.Mounts, MCP: p.MCP, Image: p.Image,
+		Mounts: p.Mounts, MCP: p.MCP, Image: p.Image, Resources: p.Resources,
 	}
 	if p.AutoResume != nil {
 		request.AutoResume = &autoResume{*p.AutoResume}
@@ -232,6 +249,11 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 	}
 	if p.Image != "" {
 		if err := s.client.checkFeature(ctx, "image", "CreateParams.Image: only a local cloud begins with any image; elsewhere build a template from it"); err != nil {
+			return nil, err
+		}
+	}
+	if p.Resources != (Resources{}) {
+		if err := s.client.checkFeature(ctx, "resources", "CreateParams.Resources: only a local cloud gives each sandbox its own; elsewhere build a template with them"); err != nil {
 			return nil, err
 		}
 	}

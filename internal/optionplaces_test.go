@@ -62,6 +62,7 @@ var optionKinds = map[string]string{
 	`sandbox.WithPrivateTraffic()`:                     "create",
 	`sandbox.WithRequestHost("")`:                      "create",
 	`sandbox.WithImage("")`:                            "create",
+	`sandbox.WithResources(sandbox.Resources{})`:       "create",
 	`sandbox.WithTemplate("")`:                         "create",
 	`sandbox.WithVolume("", "")`:                       "create",
 	`sandbox.WithReboot()`:                             "connect",

@@ -192,6 +192,7 @@ var sameNames = map[string]string{
 	"ForkParams":     "that of sandbox has the expiry of handles where that of api has a lifetime",
 	"GitCloneParams": "that of sandbox clones where something runs, that of template in a build",
 	"Option":         "an option of the package",
+	"Resources":      "that of local also has the number of processes, which no single sandbox can ask for",
 	"Sandbox":        "one thing: that of api is what the API says about it",
 	"Volume":         "one thing: that of api is what the API says about it",
 	"Params":         "those of the one thing that the package is for",

@@ -123,7 +123,7 @@ func (c *Client) create(ctx context.Context, cfg sandboxConfig) (*Sandbox, error
 
 func (c *sandboxConfig) createParams() *api.CreateParams {
 	p := &api.CreateParams{
-		Template: c.template, Image: c.image, Lifetime: c.life(), Metadata: c.metadata, UniqueLabel: c.uniqueLabel, Envs: c.envs,
+		Template: c.template, Image: c.image, Resources: api.Resources(c.resources), Lifetime: c.life(), Metadata: c.metadata, UniqueLabel: c.uniqueLabel, Envs: c.envs,
 		AllowInternetAccess: c.internet, Egress: c.rules(), PrivateTraffic: c.private,
 		HTTPSPorts: c.httpsPorts, RequestHost: c.requestHost, VolumeMounts: allAs(c.volumes, VolumeMount.wire),
 		Mounts: allAs(c.mounts, Mount.wire), MCP: c.mcp,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"slices"
@@ -41,6 +42,7 @@ type sandboxConfig struct {
 	template       string
 	templateAsked  bool // set by WithTemplate
 	image          string
+	resources      Resources
 	expiry         Expiry
 	expiryAsked    bool   // set by WithExpiry
 	uniqueLabel    string // the value of api.CreateParams.UniqueLabel
@@ -145,6 +147,36 @@ func WithTemplate(template string) CreateOption {
 // a service may build a template from the image, with template.FromImage.
 func WithImage(reference string) CreateOption {
 	return createOption(func(c *config) error { c.image = reference; return nil })
+}
+
+// Resources are the resources of one sandbox. A zero field means the default: the template's or the
+// service's.
+type Resources struct {
+	// CPUs is the number of processors that the sandbox can use; 0.5 means half of one.
+	CPUs float64
+	// MemoryBytes limits the memory.
+	MemoryBytes int64
+	// DiskBytes limits the bytes of the files that the sandbox writes. It does not depend on
+	// MemoryBytes. With the engine room, these files are in memory and count as memory, too.
+	DiskBytes int64
+}
+
+// WithResources sets the resources of the sandbox, in place of those of its template. [Info] has the
+// resources of a sandbox, with CPUs rounded up. Forks and snapshots of the sandbox have the same
+// resources.
+//
+// The creation returns [errors.ErrUnsupported] if the service is not a local cloud, or if the engine
+// or the machine does not enforce one of the resources. It returns [api.ErrInvalidArgument] for more
+// than the machine has, for more than the local cloud allows, and for less than a sandbox needs to
+// start.
+func WithResources(r Resources) CreateOption {
+	return createOption(func(c *config) error {
+		if !(r.CPUs >= 0) || math.IsInf(r.CPUs, 0) || r.MemoryBytes < 0 || r.DiskBytes < 0 {
+			return fmt.Errorf("sandbox: WithResources(%+v): want numbers that are not negative: %w", r, api.ErrInvalidArgument)
+		}
+		c.resources = r
+		return nil
+	})
 }
 
 // WithMetadata adds labels to the sandbox. List and Reap can filter by labels.

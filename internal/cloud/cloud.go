@@ -62,6 +62,7 @@ type Options struct {
 	Binary       string            // program to execute for the cloud's processes; "": this program
 	Python       *pyenv.Env        // Python of kernels; nil: search for a Python
 	Limits       engine.Limits     // limits of each sandbox; zero fields have default values
+	Most         engine.Bounds     // the most that a client or a template gets for one sandbox; a zero field means what the machine has
 	Space        int64             // maximum bytes of layers, cached steps of builds and their archives; 0: builds.DefaultCap
 	Warm         int               // number of warm sandboxes, which are ready for the next create
 	MaxSandboxes int               // maximum number of sandboxes at the same time; 0: lifecycle.DefaultMaxSandboxes
@@ -146,13 +147,13 @@ func (c *Cloud) assemble(config *tls.Config) {
 		Store: c.store, Templates: all, Layers: c.kept, Cache: cache, KeptImages: c.images.Uses, Cap: o.Space, ImageCap: o.Images.MaxBytes, Logger: o.Logger,
 		Launch: func(ctx context.Context, spec lifecycle.Spec) (builds.Sandbox, error) { return c.open(ctx, spec, nil) },
 		Engine: o.Engine, Target: c.buildTarget,
-		Limits: describe(o.Limits), Path: searchPath(c.python),
+		Describe: c.describeBuild, Path: searchPath(c.python),
 	})
 	c.secrets = secrets.New(secrets.Options{Store: c.store, Key: keyOfSecrets(o), Logger: o.Logger})
 	c.dialer.Unseal = func(p *network.EgressProxy) (string, error) { return c.secrets.Unseal(p.Sealed, p.SealedUnder()) }
 	api := control.New(control.Options{
 		Key: c.options.Key, KeyFiles: c.keyFiles, Secure: o.Service != nil, BehindProxy: o.Service.behindProxy(), Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
-		Engine: o.Engine, Architecture: c.architecture(), Resources: resources(o.Limits), Of: map[engine.Name]control.Resources{engine.Docker: resources(o.Docker.Limits(o.Limits))}, NoDiskLimit: c.engines.noDiskLimit, Mounts: o.Mounts,
+		Engine: o.Engine, Architecture: c.architecture(), Resources: resources(o.Limits), Of: map[engine.Name]control.Resources{engine.Docker: resources(o.Docker.Limits(o.Limits))}, Bounds: c.bounds, CheckResources: c.checkResources, NoDiskLimit: c.engines.noDiskLimit, Mounts: o.Mounts,
 		Sandboxes: c.sandboxes, Templates: all, Builds: c.builds, Volumes: c.volumes, Secrets: c.secrets, CheckProxy: c.dialer.CheckProxy,
 		Telemetry: c.telemetry, Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})

@@ -90,7 +90,7 @@ func (c *Cloud) openOnce(ctx context.Context, spec lifecycle.Spec, all []engine.
 		return nil, startError(err)
 	}
 	sandbox, err := by.NewSandbox(ctx, engine.SandboxOptions{
-		ID: spec.ID, Limits: c.options.Limits, Config: c.config(spec, report), Egress: egress, Layers: spec.Layers, Files: spec.Files, Memory: spec.Memory, Volumes: shared, Mounts: shown, Image: spec.Template.Image,
+		ID: spec.ID, Limits: c.limitsFor(report.Engine, spec), Config: c.config(spec, report), Egress: egress, Layers: spec.Layers, Files: spec.Files, Memory: spec.Memory, Volumes: shared, Mounts: shown, Image: spec.Template.Image,
 		Tell:      func(line []byte) { c.telemetry.Inside(spec.ID, line) },
 		Authority: authority,
 	})
@@ -118,8 +118,9 @@ func (c *Cloud) reach(spec lifecycle.Spec, sandbox engine.Sandbox, report engine
 			return conn, edgeError(err)
 		},
 	})
-	c.telemetry.Run(spec.ID, sandbox.Usage)
-	return &reachable{Sandbox: sandbox, cloud: c, engine: report, id: spec.ID, asks: spec.Asks}
+	r := &reachable{Sandbox: sandbox, cloud: c, engine: report, id: spec.ID, asks: spec.Asks, cpus: c.limitsFor(report.Engine, spec).CPUs}
+	c.telemetry.Run(spec.ID, r.cpus, sandbox.Usage)
+	return r
 }
 
 // newDenials returns the denials of a sandbox. Denials may be added as long as the sandbox lives.
@@ -185,7 +186,7 @@ func startError(err error) error {
 	default:
 		return err
 	}
-	return &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: %s: %v", what, err)}
+	return &lifecycle.RefusedError{Unsupported: lacks, Reason: fmt.Sprintf("not supported by this local cloud: %s: %v", what, err)}
 }
 
 // wake resumes a sandbox because a request to the sandbox has arrived.
@@ -257,10 +258,11 @@ func (c *Cloud) system() map[string]string {
 // config returns the configuration of a sandbox's envd. It includes the Python of this machine
 // only if the engine is a room and the sandbox has no image.
 func (c *Cloud) config(spec lifecycle.Spec, by engine.Report) guest.Config {
+	limits := c.limitsFor(by.Engine, spec)
 	config := guest.Config{
 		SandboxID: spec.ID, TemplateID: spec.Template.ID, User: spec.Template.User, Workdir: spec.Template.Workdir, AccessToken: spec.AccessToken,
 		Envs:        maps.Clone(spec.Envs),
-		MemoryBytes: uint64(c.options.Limits.MemoryBytes), CPUs: int(math.Ceil(c.options.Limits.CPUs)),
+		MemoryBytes: uint64(limits.MemoryBytes), CPUs: int(math.Ceil(limits.CPUs)),
 		Offline: spec.Egress.DenyAll(), Authority: spec.Headers,
 	}
 	if by.Promises[engine.NetworkRules] == "" { // connections of programs come to the cloud
@@ -310,6 +312,7 @@ type reachable struct {
 	id      string
 	denials *network.Denials
 	asks    *network.Asks
+	cpus    float64       // processors that the sandbox can use
 	door    *headers.Door // nil if the sandbox has no header rules
 	release func()        // releases the volumes of the sandbox
 }
@@ -361,7 +364,7 @@ func (r *reachable) Resume(ctx context.Context) error {
 // run makes the sandbox reachable and starts to measure it.
 func (r *reachable) run() {
 	r.cloud.router.Resume(r.id)
-	r.cloud.telemetry.Run(r.id, r.Usage)
+	r.cloud.telemetry.Run(r.id, r.cpus, r.Usage)
 }
 
 // Checkpoint saves the files of the sandbox and, if memory is not "", its memory. With share, the

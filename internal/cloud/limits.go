@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"runtime"
+	"sync"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
 // maxConnections is the largest number of client connections that a cloud accepts. clientShare
@@ -33,17 +36,95 @@ func connections() (int, error) {
 // Docker containers and to pods, because they do not run inside that container.
 func limitsOf(ctx context.Context, o Options) (engine.Limits, error) {
 	if o.Engine == engine.Docker || o.Engine == engine.Kubernetes {
-		return o.Limits.WithDefaults(), nil
+		return o.Limits.Within(o.Most), nil
 	}
 	bounds, err := machineBounds()
 	if err != nil {
 		return engine.Limits{}, fmt.Errorf("limits of this container: %w", err)
 	}
-	l := o.Limits.Within(bounds)
+	l := o.Limits.Within(bounds.And(o.Most))
 	if l.MemoryBytes < o.Limits.MemoryBytes || l.CPUs < o.Limits.CPUs {
-		o.Logger.WarnContext(ctx, "sandboxes get less than was asked for, because this machine or its container has no more", "limits", describe(l))
+		o.Logger.WarnContext(ctx, "sandboxes get less than was asked for, because this machine or its container has no more, or because no sandbox may have more", "limits", describe(l))
 	}
 	return l, nil
+}
+
+// machine returns what the machine has that runs the sandboxes of an engine. A zero field is unknown.
+func (c *Cloud) machine(name engine.Name) engine.Bounds {
+	switch name {
+	case engine.Kubernetes:
+		return engine.Bounds{} // each node has something else
+	case engine.Docker:
+		if opened, known := c.engines.latest.Load(name); known {
+			return opened.(engine.Engine).Report().Most
+		}
+		return engine.Bounds{}
+	}
+	return thisMachine()
+}
+
+// thisMachine returns what this machine, or the container of this process, has.
+var thisMachine = sync.OnceValue(func() engine.Bounds {
+	bounds, _ := machineBounds() // limitsOf reports the error
+	return bounds.And(engine.Bounds{CPUs: float64(runtime.NumCPU()), MemoryBytes: machineMemory()})
+})
+
+// bounds returns what one sandbox of an engine can have at most.
+func (c *Cloud) bounds(name engine.Name) engine.Bounds { return c.options.Most.And(c.machine(name)) }
+
+// baseLimits returns the limits of an engine's sandboxes that ask for no resources.
+func (c *Cloud) baseLimits(name engine.Name) engine.Limits {
+	if name == engine.Docker {
+		return c.options.Docker.Limits(c.options.Limits)
+	}
+	return c.options.Limits
+}
+
+// limitsWith returns the limits of an engine's sandbox that asks for these resources.
+func (c *Cloud) limitsWith(name engine.Name, asked engine.Resources) engine.Limits {
+	return c.baseLimits(name).With(asked.Within(c.bounds(name)))
+}
+
+// limitsFor returns the limits of the sandbox that spec describes.
+func (c *Cloud) limitsFor(name engine.Name, spec lifecycle.Spec) engine.Limits {
+	return c.limitsWith(name, spec.Resources.Over(spec.Template.Resources))
+}
+
+// checkResources returns an error if no sandbox of an engine can have the resources that a client
+// asks for. Resources of templates are lowered instead. It opens the engine if necessary.
+func (c *Cloud) checkResources(ctx context.Context, name engine.Name, asked engine.Resources) error {
+	if _, err := c.engines.get(ctx, name); err != nil {
+		return err
+	}
+	most, machine := c.options.Most, c.machine(name)
+	var reason string
+	switch {
+	case most.CPUs > 0 && asked.CPUs > most.CPUs:
+		reason = fmt.Sprintf("resources.cpuCount is %g, and a sandbox of this local cloud has at most %g (e2bctl local up --max-cpus, local.WithMaxCPUs in Go)", asked.CPUs, most.CPUs)
+	case machine.CPUs > 0 && asked.CPUs > machine.CPUs:
+		reason = fmt.Sprintf("resources.cpuCount is %g, and the machine of this local cloud has %g", asked.CPUs, machine.CPUs)
+	case most.MemoryBytes > 0 && asked.MemoryBytes > most.MemoryBytes:
+		reason = fmt.Sprintf("resources.memoryBytes is %d, and a sandbox of this local cloud has at most %d (e2bctl local up --max-memory, local.WithMaxMemoryBytes in Go)", asked.MemoryBytes, most.MemoryBytes)
+	case machine.MemoryBytes > 0 && asked.MemoryBytes > machine.MemoryBytes:
+		reason = fmt.Sprintf("resources.memoryBytes is %d, and the machine of this local cloud has %d", asked.MemoryBytes, machine.MemoryBytes)
+	default:
+		err := c.baseLimits(name).With(asked).WithDefaults().Check()
+		if err == nil {
+			return nil
+		}
+		reason = "resources: " + err.Error()
+	}
+	return &lifecycle.RefusedError{Reason: reason}
+}
+
+// describeBuild describes what sandboxes of a template have that asks for these resources.
+func (c *Cloud) describeBuild(name engine.Name, asked engine.Resources) string {
+	has := c.limitsWith(name, asked)
+	text := "Sandboxes of this template have " + describe(has)
+	if has.CPUs < asked.CPUs || has.MemoryBytes < asked.MemoryBytes {
+		text += fmt.Sprintf(", which is the most here: %s are asked for", describe(c.baseLimits(name).With(asked)))
+	}
+	return text
 }
 
 // resources returns the limits in the API's units.

@@ -16,7 +16,7 @@ func check(by engine.Report, f engine.Feature, what string) error {
 	if why == "" {
 		return nil
 	}
-	return &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by the %s engine: %s: %s", by.Engine, what, why)}
+	return &lifecycle.RefusedError{Unsupported: true, Reason: fmt.Sprintf("not supported by the %s engine: %s: %s", by.Engine, what, why)}
 }
 
 // partOf returns the name of the part of a create request that needs the feature f. Clients know
@@ -35,6 +35,12 @@ func partOf(f engine.Feature) string {
 		return "network.rules"
 	case engine.Mounts:
 		return "mounts"
+	case engine.CPULimit:
+		return "resources.cpuCount"
+	case engine.MemoryLimit:
+		return "resources.memoryBytes"
+	case engine.DiskLimit:
+		return "resources.diskBytes"
 	}
 	return string(f)
 }
@@ -57,6 +63,9 @@ func checkSpec(by engine.Report, spec lifecycle.Spec, mounted bool) error {
 		{spec.Egress.Partial(), engine.NetworkRules, partOf(engine.NetworkRules)},
 		{spec.Headers, engine.HeaderRules, partOf(engine.HeaderRules)},
 		{len(spec.Mounts) > 0, engine.Mounts, partOf(engine.Mounts)},
+		{spec.Resources.CPUs > 0, engine.CPULimit, partOf(engine.CPULimit)},
+		{spec.Resources.MemoryBytes > 0, engine.MemoryLimit, partOf(engine.MemoryLimit)},
+		{spec.Resources.DiskBytes > 0, engine.DiskLimit, partOf(engine.DiskLimit)},
 		{mounted, engine.Mounts, "mounts of every sandbox (local.WithMount)"},
 		{spec.AutoPause && spec.AutoResume, engine.Pauses, "autoResume"}, // requests need the programs that ran before
 		{spec.AutoPause && !by.Suspends, pause, "autoPause"},

@@ -18,6 +18,7 @@ func OwnPort(port int) bool {
 // Headers of requests to a service.
 const (
 	HeaderAPIKey      = "X-Api-Key"       // the key for the REST API
+	CodeUnsupported   = "unsupported"     // the code of an error: the engine or the machine of a local cloud lacks a feature
 	HeaderIdempotency = "Idempotency-Key" // the key of a create request, which may then be repeated
 	// the key of a label in a create request; no other sandbox may have the same value of this
 	// label; a local cloud enforces this

@@ -81,6 +81,7 @@ type settings struct {
 	allowed      []string // directories that clients may mount
 	writable     []string // directories that clients may mount writable
 	limits       engine.Limits
+	most         engine.Bounds
 	denyPrivate  bool
 	proxyNames   bool
 	ask          func(ctx context.Context, id, host string, port int) bool
@@ -169,9 +170,19 @@ type Resources struct {
 	DiskBytes int64
 }
 
-// WithResources sets the limits of each sandbox. [Report] lists the limits that this machine
+// WithResources sets the limits of each sandbox for which neither its client nor its template asks
+// for resources: see [sandbox.WithResources]. [Report] lists the limits that this machine
 // enforces.
 func WithResources(r Resources) Option { return func(s *settings) { s.limits = engine.Limits(r) } }
+
+// WithMaxCPUs sets the most processors that one sandbox gets, whatever is asked for. A client that
+// asks for more gets an error. A template that asks for more is built, with a note in the log of the
+// build, and its sandboxes get n. The default, 0, means as many as the machine has.
+func WithMaxCPUs(n float64) Option { return func(s *settings) { s.most.CPUs = n } }
+
+// WithMaxMemoryBytes sets the most memory that one sandbox gets, like [WithMaxCPUs]. The default, 0,
+// means as much as the machine has.
+func WithMaxMemoryBytes(n int64) Option { return func(s *settings) { s.most.MemoryBytes = n } }
 
 // WithMaxVolumeBytes limits the size of each new volume. It needs root, loop devices and mkfs.ext4,
 // because each volume is then a separate file system. If this machine cannot create such volumes,

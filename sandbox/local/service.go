@@ -48,6 +48,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		MaxSandboxes: s.maxSandboxes,
 		Warm:         s.warm,
 		Limits:       s.limits,
+		Most:         s.most,
 		VolumeSize:   s.volumeSize,
 		Mounts:       all,
 		AllowMounts:  allowed,

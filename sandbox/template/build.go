@@ -23,8 +23,8 @@ type BuildParams struct {
 	// Tags are the tags of the build, in addition to a tag in the name; none means "default".
 	Tags []string
 	// CPUs and MemoryBytes are the resources of each sandbox; 0 means the service's default.
-	// MemoryBytes is rounded up to whole MiB. A local cloud gives the same resources to all its
-	// sandboxes.
+	// MemoryBytes is rounded up to whole MiB. A local cloud lowers them to its bounds, with a note in
+	// the log of the build. Exactly 2 CPUs with 1 GiB mean the defaults of a local cloud.
 	CPUs        int
 	MemoryBytes int64
 	// MinFreeDiskBytes is the least free disk space of a sandbox after the build; nil means

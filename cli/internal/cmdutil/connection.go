@@ -66,7 +66,8 @@ type Opener func(context.Context) (*Connection, error)
 // Opener returns a function that connects to the service of the command. With --local that is the
 // service ifLocal, and otherwise the remote service. An address on the command line overrides
 // E2BCTL_LOCAL, but an address together with the flag --local is an error. limits apply to a local
-// cloud that the command starts. With any other service, limits are an error. limits may be nil.
+// cloud that the command starts. With any other service, limits that cannot apply to one sandbox are
+// an error. limits may be nil.
 func (f *Factory) Opener(cmd *cobra.Command, isLocal bool, ifLocal Where, limits *ResourceFlags) (Opener, error) {
 	w, err := f.where(cmd, isLocal, ifLocal)
 	if err != nil {
@@ -75,7 +76,7 @@ func (f *Factory) Opener(cmd *cobra.Command, isLocal bool, ifLocal Where, limits
 	if limits == nil {
 		limits = &ResourceFlags{}
 	}
-	if flag := limits.first(); flag != nil && w == remote {
+	if flag := limits.firstOfCloud(); flag != nil && w == remote {
 		if what := otherThanLimits[flag.Name]; what != "" {
 			return nil, Usagef(cmd, "--%s is %s of the local cloud and needs --local", flag.Name, what)
 		}
@@ -84,6 +85,7 @@ func (f *Factory) Opener(cmd *cobra.Command, isLocal bool, ifLocal Where, limits
 	if limits.Engine() != "" && w == remote {
 		return nil, Usagef(cmd, "--engine says what runs the sandboxes of the local cloud and needs --local")
 	}
+	limits.started = w == LocalEphemeral
 	return func(ctx context.Context) (*Connection, error) { return f.open(ctx, w, limits) }, nil
 }
 
@@ -195,7 +197,7 @@ func (f *Factory) runningLocalCloud(ctx context.Context, start bool, limits *Res
 		return localcloud.Record{}, err
 	}
 	record, err := place.Read()
-	if flag := limits.first(); err == nil && flag != nil {
+	if flag := limits.firstOfCloud(); err == nil && flag != nil {
 		what := cmp.Or(otherThanLimits[flag.Name], "a limit")
 		return record, fmt.Errorf("--%s is %s of all sandboxes of a local cloud, set when it starts: %w", flag.Name, what, &localcloud.ConflictError{URL: record.URL})
 	}
@@ -210,6 +212,7 @@ func (f *Factory) runningLocalCloud(ctx context.Context, start bool, limits *Res
 		fmt.Fprintf(f.IO.Err, "starting a local cloud in the background; it ends %v after its last sandbox, or with e2bctl local down\n", autoIdle)
 	}
 	record, _, err = place.Background(ctx, localcloud.Settings{Idle: autoIdle, Engine: limits.Engine(), Flags: limits.Arguments()})
+	limits.started = err == nil
 	f.WarnOfIsolation(record.IsolationNote)
 	return record, err
 }

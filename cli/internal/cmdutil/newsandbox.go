@@ -69,7 +69,7 @@ func (n *NewSandboxFlags) add(cmd *cobra.Command, lifetime string) {
 	n.all.Var(&n.volumes, "volume", "show a volume as a directory of the sandbox, repeatable")
 	n.all.Var(&n.mounts, "mount", "show a directory of this machine, repeatable; a running local\ncloud must allow it (local up --allow-mount)")
 	n.Network.add(n.all)
-	n.Resources.mounts = &n.mounts
+	n.Resources.mounts, n.Resources.ofSandbox = &n.mounts, true
 	cmd.Flags().AddFlagSet(n.all)
 	n.Resources.Add(cmd)
 	n.all.AddFlagSet(n.Resources.flags())
@@ -113,6 +113,7 @@ func (n *NewSandboxFlags) Options() []sandbox.CreateOption {
 	if metadata := n.labelled(); len(metadata) > 0 {
 		options = append(options, sandbox.WithMetadata(metadata))
 	}
+	options = append(options, n.Resources.sandboxOptions()...)
 	for _, m := range n.mounts {
 		options = append(options, sandbox.WithMount(m))
 	}

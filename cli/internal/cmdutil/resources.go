@@ -8,13 +8,17 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
 // ResourceFlags are the flags for the resources of each sandbox of a local cloud, and for the
-// engine of that cloud. A cloud has the same limits for all its sandboxes, so the flags are for
-// commands that start a cloud. On other services, the template determines the resources.
+// engine of that cloud. They are the limits of all sandboxes of a cloud that the command starts. For
+// a sandbox of a cloud that runs already, memory, cpus and disk are the resources of the one sandbox
+// that the command creates.
 type ResourceFlags struct {
+	ofSandbox    bool // the command creates a sandbox
+	started      bool // the command has started a cloud, whose sandboxes have these limits
 	engine       OwnEngine
 	isolation    Isolation
 	memory, disk Size
@@ -30,8 +34,9 @@ type ResourceFlags struct {
 func (r *ResourceFlags) Add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		if name == "cpu" { // the name in modal and others
-			name = "cpus"
+		switch name { // the names in modal and others
+		case "cpu", "max-cpu":
+			name += "s"
 		}
 		return pflag.NormalizedName(name)
 	})
@@ -61,15 +66,35 @@ func complete(cmd *cobra.Command, flag string, values []string) {
 // otherThanLimits describes the flags of [ResourceFlags] that set no limit.
 var otherThanLimits = map[string]string{"isolation": "the isolation level", "runsc": "the gVisor program", "pyodide-dist": "the Pyodide distribution"}
 
-// first returns the first flag that the user gave and that applies only to a new cloud, or nil if
-// there is none.
-func (r *ResourceFlags) first() *pflag.Flag {
+// first returns the first flag that the user gave and that applies to a new cloud, or nil if there is
+// none.
+func (r *ResourceFlags) first() *pflag.Flag { return r.firstOf(func(*pflag.Flag) bool { return true }) }
+
+// firstOfCloud is like first, but returns only flags that cannot apply to one sandbox of a cloud that
+// runs already.
+func (r *ResourceFlags) firstOfCloud() *pflag.Flag {
+	return r.firstOf(func(flag *pflag.Flag) bool {
+		return !r.ofSandbox || flag.Name != "memory" && flag.Name != "cpus" && flag.Name != "disk"
+	})
+}
+
+func (r *ResourceFlags) firstOf(counts func(*pflag.Flag) bool) *pflag.Flag {
 	for _, flag := range r.all {
-		if flag.Changed {
+		if flag.Changed && counts(flag) {
 			return flag
 		}
 	}
 	return nil
+}
+
+// sandboxOptions returns the options for the resources of the new sandbox. It returns none if all
+// sandboxes of its cloud have these limits.
+func (r *ResourceFlags) sandboxOptions() []sandbox.CreateOption {
+	own := sandbox.Resources{CPUs: float64(r.cpus), MemoryBytes: int64(r.memory), DiskBytes: int64(r.disk)}
+	if r.started || own == (sandbox.Resources{}) {
+		return nil
+	}
+	return []sandbox.CreateOption{sandbox.WithResources(own)}
 }
 
 // Engine returns the engine; "" if the flag is not set.

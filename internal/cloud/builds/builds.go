@@ -92,9 +92,11 @@ type Options struct {
 	// Target returns the properties of an engine for builds. It returns an error if this cloud does
 	// not have the engine. If Target is nil, every engine has the zero Target.
 	Target func(ctx context.Context, name engine.Name) (Target, error)
-	Limits string // description of the limits of a sandbox, for the log of a build
-	Path   string // the value of PATH for processes in sandboxes
-	Cap    int64  // the maximum size of layers, cached steps and archives, in bytes; 0 means DefaultCap
+	// Describe describes what the sandboxes of an engine have if these resources are requested, for the
+	// log of a build.
+	Describe func(engine.Name, engine.Resources) string
+	Path     string // the value of PATH for processes in sandboxes
+	Cap      int64  // the maximum size of layers, cached steps and archives, in bytes; 0 means DefaultCap
 	// ImageCap bounds the bytes of kept images that no template and no cached step uses; 0 means that
 	// only Cap bounds them.
 	ImageCap int64
@@ -311,10 +313,11 @@ func (b *Builder) build(ctx context.Context, j *job, same []*job, t templates.Te
 	defer close(j.ended)
 	begun := time.Now()
 	j.log.add(slog.LevelInfo, "", fmt.Sprintf("Building template %s/%s", j.template, j.id))
-	if build.CPUs > 0 || build.MemoryMB > 0 {
-		j.log.add(slog.LevelInfo, "", "Resources that are asked for are recorded; sandboxes of this local cloud have "+b.options.Limits)
+	asked := build.Resources()
+	if asked != (engine.Resources{}) {
+		j.log.add(slog.LevelInfo, "", b.options.Describe(cmp.Or(build.Engine, b.options.Engine), asked))
 	}
-	r := &run{Builder: b, job: j, template: t, spec: j.spec, asked: build.Engine, made: map[string]bool{}, stages: map[string]finished{}}
+	r := &run{Builder: b, resources: asked, job: j, template: t, spec: j.spec, asked: build.Engine, made: map[string]bool{}, stages: map[string]finished{}}
 	defer r.close()
 	for _, other := range same {
 		select {

@@ -224,19 +224,28 @@ func TestEndedBuildForgetsItsSpec(t *testing.T) {
 	}
 }
 
-// TestResourcesAreOnlyRecorded checks that the log of a build reports that resources are only
-// recorded, if the request had any.
-func TestResourcesAreOnlyRecorded(t *testing.T) {
+// TestResources checks that the sandboxes of a build's steps have the resources that the build asks
+// for, that its log has them, and that the values that official clients always send ask for none.
+func TestResources(t *testing.T) {
 	t.Parallel()
-	for asked, want := range map[[2]int]bool{{0, 0}: false, {2, 0}: true, {0, 512}: true, {2, 512}: true} {
-		s := newWorld().serve(t, t.TempDir())
+	for asked, want := range map[[2]int]engine.Resources{
+		{0, 0}: {}, {2, 0}: {CPUs: 2}, {0, 512}: {MemoryBytes: 512 << 20}, {2, 512}: {CPUs: 2, MemoryBytes: 512 << 20}, {2, 1024}: {}, {0, 1024}: {MemoryBytes: 1 << 30},
+	} {
+		w := newWorld()
+		s := w.serve(t, t.TempDir())
 		made, build, err := s.Request(templates.ParseReference("job"), nil, templates.Build{CPUs: asked[0], MemoryMB: asked[1]})
 		must.Do(t, err)
 		id := ids{made.ID, build.ID}
 		s.begin(t, id, "print")
-		if _, log := s.end(t, id); strings.Contains(log, "sandboxes of this local cloud have few") != want {
-			t.Errorf("%v: want it said: %v\n%s", asked, want, log)
+		_, log := s.end(t, id)
+		if said := fmt.Sprintf("sandboxes have %+v", want); strings.Contains(log, said) != (want != engine.Resources{}) {
+			t.Errorf("%v: want %q in the log unless it asks for none:\n%s", asked, said, log)
 		}
+		w.mu.Lock()
+		if diff := cmp.Diff([]engine.Resources{want}, w.asked); diff != "" {
+			t.Errorf("%v: sandboxes of the steps (-want +got):\n%s", asked, diff)
+		}
+		w.mu.Unlock()
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
@@ -44,6 +45,7 @@ type world struct {
 	fails   struct{ launch, beside, save error } // beside: a launch while another sandbox runs
 	size    int                                  // number of bytes of each checkpoint
 	begun   []string                             // images with which sandboxes began; "": a built-in template
+	asked   []engine.Resources                   // resources that sandboxes were to have
 	saved   int                                  // number of checkpoints
 }
 
@@ -75,6 +77,7 @@ func (w *world) launch(_ context.Context, spec lifecycle.Spec) (Sandbox, error) 
 		w.begun = append(w.begun, "")
 	}
 	w.most = max(w.most, w.running)
+	w.asked = append(w.asked, spec.Template.Resources)
 	s := &fakeSandbox{world: w, id: spec.ID, spec: spec, done: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.Handle(processconnect.NewProcessHandler(&fakeProcesses{world: w, sandbox: s}))
@@ -236,7 +239,9 @@ func (w *world) serve(t *testing.T, dir string, change ...func(*Options)) *serve
 	must.Do(t, err)
 	quiet := slog.New(slog.DiscardHandler)
 	s := &server{store: st, layers: layers.Open(layers.Options{Store: st}), dir: dir}
-	o := Options{Store: st, Layers: s.layers, Cache: OpenCache(st, s.layers, quiet), Launch: w.launch, Limits: "few", Path: "/bin"}
+	o := Options{Store: st, Layers: s.layers, Cache: OpenCache(st, s.layers, quiet), Launch: w.launch, Describe: func(name engine.Name, asked engine.Resources) string {
+		return fmt.Sprintf("%s sandboxes have %+v", name, asked)
+	}, Path: "/bin"}
 	s.all = templates.Open(templates.Options{Store: st, Layers: s.layers})
 	o.Templates = s.all
 	for _, c := range change {

@@ -30,11 +30,12 @@ const (
 // run is a running build.
 type run struct {
 	*Builder
-	job      *job
-	template templates.Template
-	spec     Spec
-	asked    engine.Name // "": the build names no engine
-	target   Target
+	job       *job
+	template  templates.Template
+	spec      Spec
+	asked     engine.Name      // "": the build names no engine
+	resources engine.Resources // requested for the template's sandboxes, and for those of its steps
+	target    Target
 
 	step   string            // the current step
 	key    string            // cache key of state
@@ -262,7 +263,7 @@ func (r *run) launch(ctx context.Context, content templates.Content, user string
 	token := rand.Text()
 	spec := lifecycle.Spec{
 		ID:          "i" + strings.ToLower(rand.Text())[:20],
-		Template:    lifecycle.Template{ID: r.template.ID, Alias: r.template.Name, Engine: content.Engine, Image: content.Image, User: user},
+		Template:    lifecycle.Template{ID: r.template.ID, Alias: r.template.Name, Engine: content.Engine, Image: content.Image, User: user, Resources: r.resources},
 		AccessToken: token, TrafficToken: rand.Text(), Egress: egress,
 	}
 	if content.Image != nil { // processes get the image's variables; envd does not

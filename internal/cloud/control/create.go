@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/builds"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
@@ -47,7 +48,38 @@ type createRequest struct {
 	Mounts              []hostMount        `json:"mounts"` // not a field of the service
 	Image               string             `json:"image"`  // not a field of the service; "": the files are those of the template
 
+	Resources resourcesRequest `json:"resources"` // not a field of the service
+
 	egress *network.Rules // set by validate
+}
+
+// resourcesRequest has the requested resources of one sandbox. A field that is 0 or missing means
+// those of the template or of the cloud.
+type resourcesRequest struct {
+	CPUCount    float64 `json:"cpuCount"`
+	MemoryBytes int64   `json:"memoryBytes"`
+	DiskBytes   int64   `json:"diskBytes"`
+}
+
+// checkResources returns an error if the sandbox cannot have the requested resources.
+func (s *Service) checkResources(ctx context.Context, name engine.Name, r resourcesRequest) error {
+	switch {
+	case r == resourcesRequest{}:
+		return nil
+	case r.CPUCount < 0:
+		return invalid("resources.cpuCount must not be negative")
+	case r.MemoryBytes < 0:
+		return invalid("resources.memoryBytes must not be negative")
+	case r.DiskBytes < 0:
+		return invalid("resources.diskBytes must not be negative")
+	case s.options.CheckResources == nil:
+		return nil
+	}
+	return s.options.CheckResources(ctx, name, r.asked())
+}
+
+func (r resourcesRequest) asked() engine.Resources {
+	return engine.Resources{CPUs: r.CPUCount, MemoryBytes: r.MemoryBytes, DiskBytes: r.DiskBytes}
 }
 
 type autoResumeRequest struct {
@@ -84,6 +116,9 @@ func (s *Service) create(d dialect) handler {
 		ctx, cancel := context.WithTimeout(r.Context(), requestDeadline)
 		defer cancel()
 		r = r.WithContext(ctx)
+		if err := s.checkResources(r.Context(), t.Engine, q.Resources); err != nil {
+			return err
+		}
 		if err := s.checkSecrets(q.egress); err != nil {
 			return err
 		}
@@ -98,7 +133,8 @@ func (s *Service) create(d dialect) handler {
 			Template: t, Lifetime: lifetime, Secure: q.Secure, Envs: envsOf(build, q.EnvVars), Metadata: q.Metadata,
 			Internet: q.AllowInternetAccess, Network: q.Network.asked(), Egress: q.egress,
 			AutoPause: q.AutoPause, KeepMemory: !q.dropsMemory(), AutoResume: q.resumes(), Layers: build.Layers, Volumes: mounts, Mounts: hostMounts(q.Mounts),
-			Headers: q.Network != nil && len(q.Network.Rules) > 0,
+			Resources: q.Resources.asked(),
+			Headers:   q.Network != nil && len(q.Network.Rules) > 0,
 		}
 		sb, err := s.createUnique(r, request)
 		if err != nil {

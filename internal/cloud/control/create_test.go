@@ -34,7 +34,7 @@ func TestCreateIsWhole(t *testing.T) {
 	trusted.Close()
 	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: trusted.Certificate().Raw}))
 	ref := templates.ParseReference("made")
-	made, err := s.templates.Add(&ref, templates.Build{Content: templates.Content{
+	made, err := s.templates.Add(&ref, templates.Build{CPUs: 3, Content: templates.Content{
 		Engine: engine.Docker, Image: &engine.Image{Reference: "a", Digest: "b"}, Envs: map[string]string{"A": "of the build", "B": "2"},
 		User: "me", Home: "/home/made", Workdir: "/work", Start: "start", Ready: "ready",
 	}})
@@ -53,7 +53,7 @@ func TestCreateIsWhole(t *testing.T) {
 			},
 			AllowPublicTraffic: &no, MaskRequestHost: "mask.test", HTTPSPorts: []int{443},
 		},
-		VolumeMounts: []volumeMount{{"data", "/data"}}, Mounts: []hostMount{{"/dir", "/mounted", true}},
+		VolumeMounts: []volumeMount{{"data", "/data"}}, Mounts: []hostMount{{"/dir", "/mounted", true}}, Resources: resourcesRequest{CPUCount: 0.5, MemoryBytes: 1 << 28, DiskBytes: 1 << 26},
 	}
 	for _, part := range []any{q, *q.Network, q.Network.egressRequest, *q.Network.EgressProxy, *q.Network.EgressProxy.TLS} {
 		for i, v := 0, reflect.ValueOf(part); i < v.NumField(); i++ {
@@ -72,8 +72,9 @@ func TestCreateIsWhole(t *testing.T) {
 	}
 	got.Egress, got.Network.Proxy.Sealed = nil, nil
 	want := lifecycle.Request{
-		Template: lifecycle.Template{ID: made.ID, Alias: "made", User: "me", Home: "/home/made", Workdir: "/work", Start: "start", Ready: "ready", Engine: engine.Docker, Image: &engine.Image{Reference: "a", Digest: "b"}},
-		Lifetime: 77 * time.Second, Secure: true, Envs: map[string]string{"A": "1", "B": "2"}, Metadata: map[string]string{"m": "n"}, Internet: &yes,
+		Template:  lifecycle.Template{ID: made.ID, Alias: "made", User: "me", Home: "/home/made", Workdir: "/work", Start: "start", Ready: "ready", Engine: engine.Docker, Image: &engine.Image{Reference: "a", Digest: "b"}, Resources: engine.Resources{CPUs: 3}},
+		Resources: engine.Resources{CPUs: 0.5, MemoryBytes: 1 << 28, DiskBytes: 1 << 26},
+		Lifetime:  77 * time.Second, Secure: true, Envs: map[string]string{"A": "1", "B": "2"}, Metadata: map[string]string{"m": "n"}, Internet: &yes,
 		Network: &lifecycle.Network{
 			AllowOut: []string{"a.test"}, DenyOut: []string{"0.0.0.0/0"}, NameServers: []string{"9.9.9.9"}, Headers: map[string]map[string]string{"a.test": {"X": "${e2b.secrets.KEY}"}},
 			Proxy: &network.EgressProxy{Address: "proxy.test:1080", Username: "u", TLS: true, ServerName: "name.test", CACert: ca},
@@ -107,6 +108,7 @@ func TestImageOf(t *testing.T) {
 		t.Errorf("the image of a built-in template begins with %v", got)
 	}
 	for body, want := range map[string]int{
+		`{"templateID":"base","resources":{"cpuCount":-1}}`: 400, `{"templateID":"base","resources":{"memoryBytes":-1}}`: 400, `{"templateID":"base","resources":{"diskBytes":-1}}`: 400, `{"templateID":"base","resources":{"memoryBytes":0.5}}`: 400,
 		`{"templateID":"none","image":"python:3"}`: 404, `{"templateID":"base","image":"python:3"}`: 400, `{"templateID":"registry.test/python:3"}`: 400,
 		`{"templateID":"base","image":"` + strings.Repeat("x", maxImageName+1) + `"}`: 400,
 	} {

@@ -55,8 +55,10 @@
 // status. The address of an upload is signed and needs no key. If the engine takes no container
 // images, a build can only begin with an image for which there is a built-in template. With any
 // other image, the start of the build is refused with 400, and the build has failed. The
-// requested processors and megabytes are recorded and reported, but sandboxes have the limits
-// of this local cloud. Two calls do not exist on the service: GET /local/space reports the
+// sandboxes of the template have the requested processors and megabytes, lowered to the bounds of
+// this local cloud. Exactly 2 processors with 1024 megabytes request nothing, because official
+// clients send these values if their user chose none. A request to create a sandbox may have a field
+// resources with cpuCount, memoryBytes and diskBytes. The service ignores this field. Two calls do not exist on the service: GET /local/space reports the
 // space of layers, cached steps and archives, and DELETE /local/space/cache removes cached
 // steps and archives.
 //

@@ -224,7 +224,11 @@ func failed(err error) *apiError {
 		if e.Forbidden {
 			return &apiError{Code: http.StatusForbidden, Message: clip.Text(e.Reason, maxReason)}
 		}
-		return &apiError{Code: http.StatusBadRequest, Message: "validation error: " + clip.Text(e.Reason, maxReason)}
+		answer := &apiError{Code: http.StatusBadRequest, Message: "validation error: " + clip.Text(e.Reason, maxReason)}
+		if e.Unsupported {
+			answer.ErrorCode = protocol.CodeUnsupported
+		}
+		return answer
 	}
 	if e, ok := errors.AsType[*lifecycle.SaveError](err); ok {
 		if errors.Is(e, lifecycle.ErrMemory) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
 )
 
@@ -26,8 +26,8 @@ type metric struct {
 	DiskTotal     uint64    `json:"diskTotal"`
 }
 
-func (s *Service) metricOf(sample telemetry.Sample, by engine.Name) metric {
-	has := s.resourcesOf(by)
+func (s *Service) metricOf(sample telemetry.Sample, sb lifecycle.Sandbox) metric {
+	has := s.has(sb)
 	return metric{
 		Timestamp: sample.Time.UTC(), TimestampUnix: sample.Time.Unix(),
 		CPUCount: has.CPUs, CPUUsedPct: sample.CPUPercent,
@@ -61,7 +61,7 @@ func (s *Service) metrics(w http.ResponseWriter, r *http.Request) error {
 	samples := s.telemetry.Metrics(sb.ID, time.Unix(from, 0), time.Unix(until, 999_999_999))
 	all := make([]metric, len(samples))
 	for i, sample := range samples {
-		all[i] = s.metricOf(sample, sb.Template.Engine)
+		all[i] = s.metricOf(sample, sb)
 	}
 	writeJSON(w, http.StatusOK, all)
 	return nil
@@ -84,8 +84,8 @@ func (s *Service) metricsOf(w http.ResponseWriter, r *http.Request) error {
 			return invalid("sandbox_ids must be ids of sandboxes")
 		}
 		if sample, ok := s.telemetry.Latest(id); ok {
-			sb, _ := s.sandboxes.Get(id) // if the sandbox has ended meanwhile, its engine is unknown
-			latest[id] = s.metricOf(sample, sb.Template.Engine)
+			sb, _ := s.sandboxes.Get(id) // if the sandbox has ended meanwhile, its engine and resources are unknown
+			latest[id] = s.metricOf(sample, sb)
 		}
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"sandboxes": latest})

@@ -67,7 +67,7 @@ func (s *Service) answer(sb lifecycle.Sandbox) answer {
 }
 
 func (s *Service) listed(sb lifecycle.Sandbox) listed {
-	has := s.resourcesOf(sb.Template.Engine)
+	has := s.has(sb)
 	return listed{
 		TemplateID: sb.Template.ID, SandboxID: sb.ID, ClientID: clientID, Alias: sb.Template.Alias,
 		StartedAt: sb.StartedAt, EndAt: sb.EndAt,

@@ -48,9 +48,14 @@ type Options struct {
 	EnvdVersion string    // version of envd in every sandbox, on which the behaviour of SDKs depends
 	Resources   Resources // resources of sandboxes whose engine is not in Of
 	Of          map[engine.Name]Resources
-	NoDiskLimit func(engine.Name) bool // reports whether an engine has no disk limit; nil: all engines have one
-	Mounts      []mounts.Mount         // mounts of every sandbox
-	Engine      engine.Name            // engine of sandboxes whose template names none
+	// Bounds returns what a sandbox of an engine may have at most; nil: there are no bounds.
+	Bounds func(engine.Name) engine.Bounds
+	// CheckResources returns an error if a sandbox of an engine cannot have these resources; nil: it
+	// can have any.
+	CheckResources func(context.Context, engine.Name, engine.Resources) error
+	NoDiskLimit    func(engine.Name) bool // reports whether an engine has no disk limit; nil: all engines have one
+	Mounts         []mounts.Mount         // mounts of every sandbox
+	Engine         engine.Name            // engine of sandboxes whose template names none
 	// Architecture is the processor architecture of Engine's images, as in GOARCH.
 	Architecture string
 	Sandboxes    *lifecycle.Registry

@@ -54,7 +54,7 @@ func (s *Service) snapshot(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	sb := made.Sandbox
-	t, err := s.templates.Add(name, templates.Build{Sandbox: id, Content: templates.Content{
+	t, err := s.templates.Add(name, templates.Build{Sandbox: id, Has: sb.Resources.Over(sb.Template.Resources), Content: templates.Content{
 		Layers: made.Layers, Envs: sb.Envs, User: sb.Template.User, Home: sb.Template.Home, Workdir: sb.Template.Workdir, Start: sb.Template.Start, Ready: sb.Template.Ready, Engine: sb.Template.Engine, Image: sb.Template.Image,
 	}})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
@@ -53,8 +54,17 @@ func TestResourcesOf(t *testing.T) {
 	for name, want := range map[engine.Name]Resources{
 		"": {CPUs: 2, MemoryMB: 2048, DiskMB: 1024}, engine.Docker: {CPUs: 1, MemoryMB: 512, DiskMB: 1024}, engine.GVisor: {CPUs: 2, MemoryMB: 2048},
 	} {
-		if got := s.resourcesOf(name); got != want {
+		if got := s.resourcesOf(name, engine.Resources{}); got != want {
 			t.Errorf("%q: got %+v, want %+v", name, got, want)
+		}
+		own := engine.Resources{CPUs: 0.5, MemoryBytes: 64 << 20, DiskBytes: 32 << 20}
+		small := lifecycle.Sandbox{Request: lifecycle.Request{Template: lifecycle.Template{Engine: name, Resources: engine.Resources{CPUs: 3}}, Resources: own}}
+		wantDisk := 32
+		if name == engine.GVisor { // it has no disk limit
+			wantDisk = 0
+		}
+		if got := s.has(small); got != (Resources{CPUs: 1, MemoryMB: 64, DiskMB: wantDisk}) {
+			t.Errorf("%q of a sandbox that asks for %+v: got %+v", name, own, got)
 		}
 		asked := templates.Build{CPUs: 7, MemoryMB: 99, Content: templates.Content{Engine: name}}
 		if got := s.resources(asked); got != (Resources{CPUs: 7, MemoryMB: 99, DiskMB: want.DiskMB}) {

@@ -141,7 +141,7 @@ func TestMetrics(t *testing.T) {
 	}
 	s.kept.Open(id)
 	began := time.Now().Truncate(time.Second)
-	s.kept.Run(id, func() (engine.Usage, bool) { return engine.Usage{Memory: 3, Cache: 4, Disk: 5, DiskTotal: 6}, true })
+	s.kept.Run(id, 0, func() (engine.Usage, bool) { return engine.Usage{Memory: 3, Cache: 4, Disk: 5, DiskTotal: 6}, true })
 	got := ask[[]metric](t, s, "/sandboxes/"+id+"/metrics")
 	if len(got) != 1 || got[0].Timestamp.Before(began) || got[0].Timestamp.Unix() != got[0].TimestampUnix {
 		t.Fatalf("got %+v, want one after %v", got, began)
@@ -160,7 +160,7 @@ func TestMetrics(t *testing.T) {
 	}
 	contained := s.mustCreate(t, `{"templateID":"base-docker"}`)
 	s.kept.Open(contained)
-	s.kept.Run(contained, func() (engine.Usage, bool) { return engine.Usage{Memory: 3}, true })
+	s.kept.Run(contained, 0, func() (engine.Usage, bool) { return engine.Usage{Memory: 3}, true })
 	of := ask[struct{ Sandboxes map[string]metric }](t, s, "/sandboxes/metrics?sandbox_ids="+contained).Sandboxes[contained]
 	if got := ask[[]metric](t, s, "/sandboxes/"+contained+"/metrics"); len(got) != 1 || got[0] != of || of.MemTotal != 512<<20 || of.CPUCount != 1 {
 		t.Errorf("of another engine: got %+v and %+v, want what its sandboxes have", got, of)

@@ -21,7 +21,7 @@ func (s *Service) findTemplate(reference string) (lifecycle.Template, templates.
 	t, build, err := s.templates.Find(templates.ParseReference(reference))
 	return lifecycle.Template{
 		ID: t.ID, Alias: t.Name, User: build.User, Home: build.Home, Workdir: build.Workdir, Start: build.Start, Ready: build.Ready,
-		Engine: s.engineOf(build.Engine), Image: build.Image,
+		Engine: s.engineOf(build.Engine), Image: build.Image, Resources: build.Resources(),
 	}, build, err
 }
 
@@ -67,26 +67,33 @@ type templateAnswer struct {
 // engineOf returns its argument, or the cloud's own engine if the argument is "".
 func (s *Service) engineOf(named engine.Name) engine.Name { return cmp.Or(named, s.options.Engine) }
 
-// resourcesOf returns the resources of an engine's sandboxes. A disk size of 0 means that there
-// is no limit.
-func (s *Service) resourcesOf(named engine.Name) Resources {
+// resourcesOf returns the resources of a sandbox for which these resources were requested. A disk
+// size of 0 means that there is no limit.
+func (s *Service) resourcesOf(named engine.Name, asked engine.Resources) Resources {
 	name := s.engineOf(named)
 	r, other := s.options.Of[name]
 	if !other {
 		r = s.options.Resources
 	}
+	if s.options.Bounds != nil {
+		asked = asked.Within(s.options.Bounds(name))
+	}
+	r.CPUs = cmp.Or(int(math.Ceil(asked.CPUs)), r.CPUs)
+	r.MemoryMB, r.DiskMB = cmp.Or(int(asked.MemoryBytes>>20), r.MemoryMB), cmp.Or(int(asked.DiskBytes>>20), r.DiskMB)
 	if s.options.NoDiskLimit != nil && s.options.NoDiskLimit(name) {
 		r.DiskMB = 0
 	}
 	return r
 }
 
-// resources returns the resources to report for a build's sandboxes: the requested ones, or the
-// engine's.
+// resources returns the resources of a build's sandboxes.
 func (s *Service) resources(b templates.Build) Resources {
-	r := s.resourcesOf(b.Engine)
-	r.CPUs, r.MemoryMB = cmp.Or(b.CPUs, r.CPUs), cmp.Or(b.MemoryMB, r.MemoryMB)
-	return r
+	return s.resourcesOf(b.Engine, b.Resources())
+}
+
+// has returns the resources of a sandbox.
+func (s *Service) has(sb lifecycle.Sandbox) Resources {
+	return s.resourcesOf(sb.Template.Engine, sb.Resources.Over(sb.Template.Resources))
 }
 
 func (s *Service) templateAnswer(t templates.Template) templateAnswer {

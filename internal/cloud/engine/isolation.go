@@ -108,11 +108,14 @@ type Report struct {
 	// protection, the machine's refusal, and the remedy. It is also the first of Notes. It is ""
 	// if the level is Full or was requested by name.
 	IsolationNote string
-	IDs           uint32 // user ids of a sandbox: 65536, or 1 if root and user are the same id
-	Memory        string
-	CPU           string
-	Processes     string
-	Disk          string
+	// Most has the size of the machine that runs the sandboxes, if this may be another machine than
+	// the server's. A zero field is unknown.
+	Most      Bounds
+	IDs       uint32 // user ids of a sandbox: 65536, or 1 if root and user are the same id
+	Memory    string
+	CPU       string
+	Processes string
+	Disk      string
 	// Pause is the mechanism that stops the processes of a paused sandbox: a control group, or
 	// signals. If signals stop them, Pause also has the reason why there is no control group.
 	Pause string

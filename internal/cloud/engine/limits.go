@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 )
@@ -20,11 +21,56 @@ type Limits struct {
 	DiskBytes    int64
 }
 
+// Resources are the resources that one sandbox is to have. A zero field means the limit of the
+// cloud.
+type Resources struct {
+	CPUs        float64 `json:",omitempty"`
+	MemoryBytes int64   `json:",omitempty"`
+	DiskBytes   int64   `json:",omitempty"`
+}
+
+// Over returns r, with the fields of below in place of its zero fields.
+func (r Resources) Over(below Resources) Resources {
+	return Resources{
+		CPUs: cmp.Or(r.CPUs, below.CPUs), MemoryBytes: cmp.Or(r.MemoryBytes, below.MemoryBytes), DiskBytes: cmp.Or(r.DiskBytes, below.DiskBytes),
+	}
+}
+
+// Within returns r with each field lowered to its bound.
+func (r Resources) Within(b Bounds) Resources {
+	if b.CPUs > 0 {
+		r.CPUs = min(r.CPUs, b.CPUs)
+	}
+	if b.MemoryBytes > 0 {
+		r.MemoryBytes = min(r.MemoryBytes, b.MemoryBytes)
+	}
+	return r
+}
+
+// With returns the limits of a sandbox that is to have the resources r. The disk does not depend on
+// the memory of r.
+func (l Limits) With(r Resources) Limits {
+	r = r.Over(Resources{CPUs: l.CPUs, MemoryBytes: l.MemoryBytes, DiskBytes: l.DiskBytes})
+	l.CPUs, l.MemoryBytes, l.DiskBytes = r.CPUs, r.MemoryBytes, r.DiskBytes
+	return l
+}
+
 // Bounds are limits that all programs in the same container on this machine share. A zero value
 // means no bound.
 type Bounds struct {
 	MemoryBytes int64
 	CPUs        float64
+}
+
+// And returns the lower of both bounds for each limit.
+func (b Bounds) And(other Bounds) Bounds {
+	if b.CPUs == 0 || other.CPUs > 0 && other.CPUs < b.CPUs {
+		b.CPUs = other.CPUs
+	}
+	if b.MemoryBytes == 0 || other.MemoryBytes > 0 && other.MemoryBytes < b.MemoryBytes {
+		b.MemoryBytes = other.MemoryBytes
+	}
+	return b
 }
 
 // WithDefaults returns the limits to enforce: defaults replace zero values, and CPUs is at most the

@@ -100,8 +100,9 @@ func (e *LaunchError) Unwrap() error { return e.Err }
 // RefusedError is returned by a launcher for a request that no sandbox can satisfy. Reason is a
 // text for clients.
 type RefusedError struct {
-	Reason    string
-	Forbidden bool // the person who started the cloud did not allow the request
+	Reason      string
+	Unsupported bool // the engine or the machine lacks a feature
+	Forbidden   bool // the person who started the cloud did not allow the request
 }
 
 func (e *RefusedError) Error() string { return "lifecycle: sandbox refused: " + e.Reason }

@@ -50,6 +50,8 @@ func fill(t *testing.T, v reflect.Value) {
 		v.SetBool(true)
 	case reflect.Int, reflect.Int64:
 		v.SetInt(7)
+	case reflect.Float64:
+		v.SetFloat(0.5)
 	case reflect.Uint8, reflect.Uint16:
 		v.SetUint(7)
 	default:

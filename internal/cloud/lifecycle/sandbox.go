@@ -30,6 +30,9 @@ type Template struct {
 	// Image is the container image of the sandbox. nil means that the sandbox has no image.
 	Engine engine.Name
 	Image  *engine.Image
+	// Resources are the resources that the template asks for. A sandbox has less if the server bounds
+	// them.
+	Resources engine.Resources `json:",omitzero"`
 }
 
 // A Request describes a sandbox to create.
@@ -48,6 +51,8 @@ type Request struct {
 	Volumes                           []VolumeMount
 	// Mounts lists the directories of the host that were requested as mounts.
 	Mounts []mounts.Mount `json:",omitempty"`
+	// Resources are the requested resources of this sandbox, in place of those of the template.
+	Resources engine.Resources `json:",omitzero"`
 	// Headers allows rules for headers. The sandbox then starts with a certificate authority, because
 	// such rules need one.
 	Headers bool `json:",omitempty"`
@@ -153,7 +158,8 @@ type Spec struct {
 	Memory       string            // directory of saved memory; "": processes start anew
 	Volumes      []VolumeMount
 	Mounts       []mounts.Mount
-	Headers      bool // Egress may contain headers, now or later
+	Resources    engine.Resources // requested for this sandbox, in place of those of the template
+	Headers      bool             // Egress may contain headers, now or later
 	// AutoPause means that the sandbox will be paused, with its memory if KeepMemory is set. With
 	// AutoResume, requests then resume it.
 	AutoPause, KeepMemory, AutoResume bool
@@ -228,7 +234,7 @@ func (rec *record) spec(files, memory string) (Spec, error) {
 	}
 	spec := Spec{
 		ID: sb.ID, Template: sb.Template, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken, PublicPorts: sb.PublicPorts(),
-		Envs: sb.Envs, Metadata: sb.Metadata, Egress: egress, Layers: rec.base.Layers, Files: files, Memory: memory, Volumes: sb.Volumes, Mounts: sb.Mounts,
+		Envs: sb.Envs, Metadata: sb.Metadata, Egress: egress, Layers: rec.base.Layers, Files: files, Memory: memory, Volumes: sb.Volumes, Mounts: sb.Mounts, Resources: sb.Resources,
 		Headers: sb.Headers, Asks: rec.asks, AutoPause: sb.AutoPause, KeepMemory: sb.KeepMemory, AutoResume: sb.AutoResume,
 	}
 	if sb.Network != nil {

@@ -20,18 +20,19 @@ func TestSpecIsWhole(t *testing.T) {
 	t.Parallel()
 	v := serve(t, t.TempDir(), shared)
 	asked := lifecycle.Request{
-		Template: lifecycle.Template{ID: base.ID, Alias: "base", User: "me", Home: "/home/me", Workdir: "/work", Start: "start", Ready: "ready", Engine: engine.Room, Image: &engine.Image{Reference: "a", Digest: "b"}},
+		Template: lifecycle.Template{ID: base.ID, Alias: "base", User: "me", Home: "/home/me", Workdir: "/work", Start: "start", Ready: "ready", Engine: engine.Room, Image: &engine.Image{Reference: "a", Digest: "b"}, Resources: engine.Resources{CPUs: 4}},
 		Lifetime: time.Hour, Secure: true, Envs: map[string]string{"A": "1"}, Metadata: map[string]string{"m": "n"}, Internet: new(true),
 		Network:   &lifecycle.Network{AllowOut: []string{"a.test"}, DenyOut: []string{"0.0.0.0/0"}, AllowPublicTraffic: new(false), MaskHost: "mask.test", HTTPSPorts: []int{443}},
 		AutoPause: true, KeepMemory: true, AutoResume: true, Headers: true,
 		Volumes: []lifecycle.VolumeMount{{ID: "1", Name: "data", Path: "/data"}}, Mounts: []mounts.Mount{{Dir: "/dir", Path: "/mounted", Writable: true}},
+		Resources: engine.Resources{CPUs: 1, MemoryBytes: 2, DiskBytes: 3},
 	}
 	sb, err := v.Create(t.Context(), asked)
 	must.Do(t, err)
 	first := v.fakes.Spec(sb.ID)
 	want := lifecycle.Spec{
 		ID: sb.ID, Template: asked.Template, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken, MaskHost: "mask.test", HTTPSPorts: []int{443},
-		Envs: asked.Envs, Metadata: asked.Metadata, Volumes: asked.Volumes, Mounts: asked.Mounts, Headers: true, AutoPause: true, KeepMemory: true, AutoResume: true,
+		Envs: asked.Envs, Metadata: asked.Metadata, Volumes: asked.Volumes, Mounts: asked.Mounts, Resources: asked.Resources, Headers: true, AutoPause: true, KeepMemory: true, AutoResume: true,
 	}
 	var empty []string // PublicPorts is false, because the traffic is private
 	for i, v := 0, reflect.ValueOf(want); i < v.NumField(); i++ {

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sync"
@@ -32,6 +33,7 @@ type Measure func() (engine.Usage, bool)
 // run is a period during which a sandbox runs.
 type run struct {
 	measure Measure
+	cpus    float64 // number of processors that count as 100 percent
 
 	mu   sync.Mutex // held during a measurement; must not be locked while Registry.mu is held
 	used time.Duration
@@ -39,7 +41,7 @@ type run struct {
 }
 
 // sample measures the sandbox.
-func (r *run) sample(cpus float64) (Sample, bool) {
+func (r *run) sample() (Sample, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	usage, ok := r.measure()
@@ -49,7 +51,7 @@ func (r *run) sample(cpus float64) (Sample, bool) {
 	now := time.Now()
 	s := Sample{Time: now, Memory: usage.Memory, Cache: usage.Cache, Disk: usage.Disk, DiskTotal: usage.DiskTotal}
 	if passed := now.Sub(r.at); !r.at.IsZero() && passed > 0 {
-		share := (usage.CPU - r.used).Seconds() / passed.Seconds() / cpus
+		share := (usage.CPU - r.used).Seconds() / passed.Seconds() / r.cpus
 		s.CPUPercent = math.Round(min(max(share, 0), 1)*10000) / 100
 	}
 	r.used, r.at = usage.CPU, now
@@ -63,8 +65,9 @@ type series struct {
 	samples  []Sample // oldest first
 }
 
-// Run starts to measure a sandbox, until Rest or End.
-func (r *Registry) Run(id string, measure Measure) {
+// Run starts to measure a sandbox, until Rest or End. cpus is the number of processors that count as
+// 100 percent; 0 means that of the options.
+func (r *Registry) Run(id string, cpus float64, measure Measure) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rec := r.records[id]
@@ -72,7 +75,7 @@ func (r *Registry) Run(id string, measure Measure) {
 		return
 	}
 	r.restLocked(rec)
-	rec.series.run, rec.series.measured = &run{measure: measure}, false
+	rec.series.run, rec.series.measured = &run{measure: measure, cpus: cmp.Or(cpus, r.options.CPUs)}, false
 	if r.running++; r.running == 1 {
 		stop := make(chan struct{})
 		r.stop = stop
@@ -140,7 +143,7 @@ func (r *Registry) due(all bool) map[*record]*run {
 // sample measures a sandbox during the run now. If this run has not ended meanwhile, sample adds
 // the result to the series of the sandbox.
 func (r *Registry) sample(rec *record, now *run) {
-	s, ok := now.sample(r.options.CPUs)
+	s, ok := now.sample()
 	if !ok {
 		return
 	}

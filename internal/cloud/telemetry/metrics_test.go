@@ -22,12 +22,12 @@ func TestMetrics(t *testing.T) {
 			asked++
 			return engine.Usage{CPU: time.Since(began), Memory: 7, Cache: 6, Disk: 5, DiskTotal: 4}, true
 		}
-		r.Run("a", measure)
+		r.Run("a", 0, measure)
 		if asked > 0 {
 			t.Error("it was measured before it was opened")
 		}
 		r.Open("a")
-		r.Run("a", measure)
+		r.Run("a", 0, measure)
 		<-time.After(2*interval + time.Second)
 		got := r.Metrics("a", longFrom, longUntil)
 		if len(got) != 3 || got[0].CPUPercent != 0 || got[1].CPUPercent != 50 || got[2].CPUPercent != 50 {
@@ -46,7 +46,7 @@ func TestMetrics(t *testing.T) {
 		if last, ok := r.Latest("a"); asked != before || !ok || time.Since(last.Time) < 10*interval {
 			t.Errorf("while it is paused it was measured %d times, and its latest sample is %v old, want none and an old one", asked-before, time.Since(last.Time))
 		}
-		r.Run("a", measure)
+		r.Run("a", 0, measure)
 		<-time.After(time.Second)
 		if got := r.Metrics("a", longFrom, longUntil); len(got) != 4 || got[3].CPUPercent != 0 {
 			t.Errorf("got %v after the pause, want 4 samples", got)
@@ -65,7 +65,7 @@ func TestFirstSample(t *testing.T) {
 			t.Error("there is a sample before it runs")
 		}
 		known := false
-		r.Run("a", func() (engine.Usage, bool) { return engine.Usage{}, known })
+		r.Run("a", 0, func() (engine.Usage, bool) { return engine.Usage{}, known })
 		synctest.Wait()
 		if got := r.Metrics("a", longFrom, longUntil); len(got) != 0 {
 			t.Errorf("got %v of what is not known, want nothing", got)

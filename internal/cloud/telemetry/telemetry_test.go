@@ -142,12 +142,12 @@ func TestEnd(t *testing.T) {
 		r := New(Options{})
 		defer r.Close()
 		r.Open("a")
-		r.Run("a", func() (engine.Usage, bool) { return engine.Usage{}, true })
+		r.Run("a", 0, func() (engine.Usage, bool) { return engine.Usage{}, true })
 		r.Add("a", Entry{Level: slog.LevelInfo, Message: "said"})
 		synctest.Wait()
 		r.End("a")
 		r.End("a")
-		r.Run("a", func() (engine.Usage, bool) { panic("it has ended") })
+		r.Run("a", 0, func() (engine.Usage, bool) { panic("it has ended") })
 		if got := r.Metrics("a", time.Time{}, time.Now()); len(got) > 0 {
 			t.Errorf("got %v of an ended sandbox, want none", got)
 		}
@@ -173,7 +173,7 @@ func TestOpenAgain(t *testing.T) {
 		r.End("a")
 		<-time.After(kept / 2)
 		r.Open("a")
-		r.Run("a", func() (engine.Usage, bool) { return engine.Usage{Memory: 1}, true })
+		r.Run("a", 0, func() (engine.Usage, bool) { return engine.Usage{Memory: 1}, true })
 		<-time.After(kept)
 		if got := messages(t, r, "a", Query{}); len(got) != 1 {
 			t.Errorf("the log has %q, want what was said before", got)

@@ -43,10 +43,11 @@ type Build struct {
 	Status     Status
 	FinishedAt time.Time // zero for an unfinished build
 	Tags       []string  // tags that will point to the build when it is ready
-	// CPUs and MemoryMB are the requested values. 0 means that none was requested. They have no
-	// effect.
+	// CPUs and MemoryMB are the requested values. 0 means that none was requested. See Resources.
 	CPUs, MemoryMB int
-	Failure        *Failure // nil unless the build failed
+	// Has are the requested resources of the sandbox that the build is a snapshot of.
+	Has     engine.Resources `json:",omitzero"`
+	Failure *Failure         // nil unless the build failed
 
 	Content
 }
@@ -90,6 +91,21 @@ type Entry struct {
 	Level   slog.Level
 	Step    string // step of the build, as in [Failure]
 	Message string
+}
+
+// unchosenCPUs and unchosenMemoryMB are the resources that official clients request in every build
+// for which their user chose none.
+const (
+	unchosenCPUs     = 2
+	unchosenMemoryMB = 1024
+)
+
+// Resources returns the resources that sandboxes of the build are to have.
+func (b *Build) Resources() engine.Resources {
+	if b.CPUs == unchosenCPUs && b.MemoryMB == unchosenMemoryMB {
+		return b.Has
+	}
+	return engine.Resources{CPUs: float64(b.CPUs), MemoryBytes: int64(b.MemoryMB) << 20}.Over(b.Has)
 }
 
 // pending reports whether the build can still become ready.

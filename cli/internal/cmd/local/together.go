@@ -11,6 +11,7 @@ import (
 // sandboxes together.
 type togetherFlags struct {
 	most       cmdutil.Count
+	each       cmdutil.MostFlags
 	noPrivate  bool
 	proxyNames bool
 }
@@ -18,13 +19,14 @@ type togetherFlags struct {
 func (o *togetherFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.Var(&o.most, "max-sandboxes", "how many sandboxes may run at once (default 100)")
+	o.each.Add(flags)
 	flags.BoolVar(&o.noPrivate, "no-private-networks", false, "deny sandboxes private addresses, such as those of a company's network")
 	flags.BoolVar(&o.proxyNames, "proxy-names", false, "ask the proxy in HTTPS_PROXY for names instead of addresses: it\ndecides what they lead to")
 }
 
 // arguments returns the flags that the user gave, as arguments for another process of e2bctl.
 func (o *togetherFlags) arguments() []string {
-	var arguments []string
+	arguments := o.each.Arguments()
 	if o.most > 0 {
 		arguments = append(arguments, "--max-sandboxes", o.most.String())
 	}
@@ -39,7 +41,7 @@ func (o *togetherFlags) arguments() []string {
 
 // options returns the options that start a local cloud with the settings of the flags.
 func (o *togetherFlags) options() []local.Option {
-	options := []local.Option{local.WithMaxSandboxes(int(o.most))}
+	options := append(o.each.Options(), local.WithMaxSandboxes(int(o.most)))
 	if o.noPrivate {
 		options = append(options, local.WithoutPrivateNetworks())
 	}

@@ -31,6 +31,7 @@ type options struct {
 	Warm         uint8
 	VolumeSize   cmdutil.Size
 	Resources    cmdutil.ResourceFlags
+	Most         cmdutil.MostFlags
 	Kubernetes   cmdutil.KubernetesFlags
 	Service      cloud.Service
 
@@ -122,6 +123,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	flags.Var(&o.VolumeSize, "volume-size", "what each new volume can hold, as root (default no bound)")
 	flags.Uint8Var(&o.Warm, "warm", local.DefaultWarm, "keep `N` sandboxes ready for the next creates; 0: none")
 	o.Resources.Add(cmd)
+	o.Most.Add(flags)
 	o.Kubernetes.Add(cmd)
 	o.Kubernetes.AddSecret(cmd)
 	o.Kubernetes.AddTemplates(cmd)
@@ -202,6 +204,7 @@ func serveRun(ctx context.Context, opts *options) (err error) {
 	c, err := cloud.Start(ctx, cloud.Options{
 		Address: opts.Address, Domain: opts.Domain, State: state, Service: &opts.Service, Logger: logger,
 		Engine: engine.Name(resources.Engine()), Isolation: engine.Isolation(resources.Isolation()), Limits: engine.Limits(resources.Limits()),
+		Most:       engine.Bounds{CPUs: float64(opts.Most.CPUs), MemoryBytes: int64(opts.Most.Memory)},
 		Kubernetes: opts.Kubernetes.Options(), Runsc: resources.Runsc(), PyodideDist: resources.PyodideDist(), Warm: int(opts.Warm), MaxSandboxes: int(opts.MaxSandboxes), VolumeSize: int64(opts.VolumeSize),
 	})
 	if err != nil {

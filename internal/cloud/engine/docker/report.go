@@ -14,6 +14,7 @@ import (
 func (e *Engine) Report() engine.Report {
 	r := engine.Report{
 		Engine: engine.Docker, Promises: e.promises(), Isolation: engine.Full, IDs: 1,
+		Most:   engine.Bounds{CPUs: float64(e.info.NCPU), MemoryBytes: e.info.MemTotal},
 		Memory: e.enforced(e.info.MemoryLimit), CPU: e.enforced(e.info.CPUCfsQuota), Processes: e.enforced(e.info.PidsLimit), Disk: e.disk(),
 		Pause:  "the daemon's pause, by a control group",
 		Egress: "proxy only: a container has no network of its own",

@@ -157,14 +157,16 @@ func (e *Engine) create(ctx context.Context, image string, o engine.SandboxOptio
 // cpuPeriod is the period, in microseconds, to which CPUQuota applies.
 const cpuPeriod = 100_000
 
-// limits returns the sandbox's limits, overridden by the engine's options.
+// limits returns the sandbox's limits. The engine's options have the values of zero limits.
 func (e *Engine) limits(o engine.SandboxOptions) engine.Limits {
-	limits := o.Limits.WithDefaults()
+	limits := e.options.Limits(engine.Limits{})
+	limits.MaxProcesses = cmp.Or(o.Limits.MaxProcesses, limits.MaxProcesses)
+	limits = limits.With(engine.Resources{CPUs: o.Limits.CPUs, MemoryBytes: o.Limits.MemoryBytes, DiskBytes: o.Limits.DiskBytes}).WithDefaults()
 	limits.CPUs = min(limits.CPUs, float64(max(e.info.NCPU, 1)))
-	return e.options.Limits(limits)
+	return limits
 }
 
-// Limits returns the limits of sandboxes, overridden by the options.
+// Limits returns the limits of sandboxes that ask for none, overridden by the options.
 func (o Options) Limits(limits engine.Limits) engine.Limits {
 	if o.MemoryBytes > 0 {
 		limits.MemoryBytes = o.MemoryBytes
