@@ -35,6 +35,8 @@ func partOf(f engine.Feature) string {
 		return "network.rules"
 	case engine.Mounts:
 		return "mounts"
+	case engine.IdleLimits:
+		return "idleTimeout"
 	}
 	return string(f)
 }
@@ -57,6 +59,7 @@ func checkSpec(by engine.Report, spec lifecycle.Spec, mounted bool) error {
 		{spec.Egress.Partial(), engine.NetworkRules, partOf(engine.NetworkRules)},
 		{spec.Headers, engine.HeaderRules, partOf(engine.HeaderRules)},
 		{len(spec.Mounts) > 0, engine.Mounts, partOf(engine.Mounts)},
+		{spec.Use != nil, engine.IdleLimits, partOf(engine.IdleLimits)},
 		{mounted, engine.Mounts, "mounts of every sandbox (local.WithMount)"},
 		{spec.AutoPause && spec.AutoResume, engine.Pauses, "autoResume"}, // requests need the programs that ran before
 		{spec.AutoPause && !by.Suspends, pause, "autoPause"},

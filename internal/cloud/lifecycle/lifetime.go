@@ -37,12 +37,12 @@ func (r *Registry) moveLocked(rec *record, lifetime time.Duration, onlyLater boo
 	}
 }
 
-// Advance moves the clock of lifetimes forward by d, for tests. When it returns, sandboxes
-// whose lifetime is over have ended or are paused. It does not affect timers inside sandboxes,
+// Advance moves the clock of lifetimes and idle limits forward by d, for tests. When it returns, sandboxes
+// whose lifetime is over or whose idle limit is reached have ended or are paused. It does not affect timers inside sandboxes,
 // which use real time.
 func (r *Registry) Advance(d time.Duration) {
 	r.mu.Lock()
-	r.offset += d
+	r.clock.advance(d)
 	over, _ := r.expireAllLocked() // before the evictor does this
 	r.mu.Unlock()
 	for _, done := range over {
@@ -57,4 +57,4 @@ func (r *Registry) now() time.Time {
 	return r.nowLocked()
 }
 
-func (r *Registry) nowLocked() time.Time { return time.Now().Add(r.offset).UTC() }
+func (r *Registry) nowLocked() time.Time { return r.clock.now() }
