@@ -49,7 +49,7 @@ func Words(text string) string {
 		"sandbox: WithVolume(", "--volume (",
 		"sandbox: WithExpiry: ", "",
 		"ends by ThenPause can", "has --on-timeout pause can",
-		"CreateParams.Mounts", "--mount", "CreateParams.Image", "--image",
+		"CreateParams.Mounts", "--mount", "CreateParams.Image", "--image", "CreateParams.IdleTimeout", "--idle",
 		"TemplateCreateParams.Engine", "--engine",
 		"ForkParams.Count is", "the number of copies is",
 		"ForkParams.Expiry: ", "",
