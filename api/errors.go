@@ -93,6 +93,7 @@ type EndReason string
 // These are the reasons for the end of a sandbox.
 const (
 	EndExpired     EndReason = "expired"       // the lifetime of the sandbox was over
+	EndIdle        EndReason = "idle"          // nothing used the sandbox for its idle timeout
 	EndKilled      EndReason = "killed"        // a client killed the sandbox
 	EndOutOfMemory EndReason = "out_of_memory" // the sandbox exceeded its memory limit
 	EndDied        EndReason = "died"          // the sandbox ended by itself

@@ -110,6 +110,9 @@ type SandboxInfo struct {
 	// it. Only Get sets Engine and Mounts.
 	Engine Engine  `json:"engine"`
 	Mounts []Mount `json:"mounts"`
+	// IdleTimeout is the time without use after which the sandbox ends or is paused; zero means that there
+	// is no such limit. Only Get sets it, and only for a local cloud.
+	IdleTimeout time.Duration `json:"-"`
 	// Image is the container image whose files the sandbox began with; empty means that it is
 	// unknown or that there is none. Only Get sets it, and only for a local cloud.
 	Image string `json:"image"`
@@ -134,6 +137,16 @@ type CreateParams struct {
 	// Lifetime is the lifetime of the sandbox, rounded up to whole seconds. Zero means
 	// [DefaultLifetime].
 	Lifetime time.Duration
+	// IdleTimeout ends the sandbox as at the end of its lifetime, but when nothing has used it for this
+	// long, rounded up to whole seconds. Zero means that there is no such limit. It must be less than
+	// Lifetime; with a Lifetime of zero, the sandbox may live as long as the service allows. With a service
+	// that is not a local cloud, an IdleTimeout returns [errors.ErrUnsupported].
+	//
+	// These are uses: a request to a port that begins or ends, a byte of an open connection to a port, code
+	// that runs, and a command that a client follows. These are none: pings of a websocket, a silent
+	// connection or terminal, connections out of the sandbox, and the calls of this package except those
+	// that connect, resume, or take a snapshot.
+	IdleTimeout time.Duration
 	// AutoPause pauses the sandbox at the end of its lifetime instead of killing it; nil means
 	// the service's default, false.
 	AutoPause *bool
@@ -197,7 +210,8 @@ type Mount struct {
 
 type createRequest struct {
 	TemplateID          string            `json:"templateID"`
-	Timeout             int64             `json:"timeout"`
+	Timeout             int64             `json:"timeout,omitempty"`
+	IdleTimeout         int64             `json:"idleTimeout,omitempty"`
 	Secure              bool              `json:"secure,omitempty"`
 	AutoPause           *bool             `json:"autoPause,omitempty"`
 	AutoPauseMemory     *bool             `json:"autoPauseMemory,omitempty"`
@@ -238,6 +252,17 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 	}
 	if request.TemplateID == "" {
 		request.TemplateID = "base"
+	}
+	if p.IdleTimeout != 0 {
+		if request.IdleTimeout, err = seconds("idle timeout", p.IdleTimeout); err != nil {
+			return nil, err
+		}
+		if p.Lifetime == 0 {
+			request.Timeout = 0
+		}
+		if err := s.client.checkFeature(ctx, "idle", "CreateParams.IdleTimeout: only a local cloud ends sandboxes that nothing uses"); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.canAsk(ctx, p.Egress); err != nil {
 		return nil, err

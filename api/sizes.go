@@ -1,6 +1,9 @@
 package api
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // sizes contains the sizes of a sandbox in MiB, the unit of the API. The exported types of this
 // package have sizes in bytes.
@@ -25,6 +28,7 @@ func mebibytes(bytes int64) int64 {
 type sandboxJSON struct {
 	sandboxFields
 	sizes
+	IdleSeconds int64 `json:"idleTimeout"`
 }
 
 // sandboxFields has the fields of SandboxInfo, without its method UnmarshalJSON.
@@ -33,10 +37,11 @@ type sandboxFields SandboxInfo
 func (s *sandboxJSON) info() SandboxInfo {
 	info := SandboxInfo(s.sandboxFields)
 	info.MemoryBytes, info.DiskBytes = s.bytes()
+	info.IdleTimeout = time.Duration(s.IdleSeconds) * time.Second
 	return info
 }
 
-// UnmarshalJSON decodes the JSON of the API, whose sizes are in MiB.
+// UnmarshalJSON decodes the JSON of the API, whose sizes are in MiB and whose times are in seconds.
 func (i *SandboxInfo) UnmarshalJSON(text []byte) error {
 	decoded := sandboxJSON{sandboxFields: sandboxFields(*i)}
 	err := json.Unmarshal(text, &decoded)

@@ -91,7 +91,7 @@ func ownExitCode(e *cmdutil.OwnError) int {
 	switch {
 	case gone == nil:
 		return exitRemoteKilled
-	case gone.State == sandbox.GoneExpired:
+	case gone.State == sandbox.GoneExpired, gone.State == sandbox.GoneIdle:
 		return exitRemoteTimeout
 	case gone.State == sandbox.GonePaused: // the command may continue
 		return exitRemoteOwn

@@ -99,6 +99,7 @@ const (
 	// the sandbox was killed, or the service does not report the reason
 	GoneKilled      GoneState = "killed"
 	GoneExpired     GoneState = "expired"       // the lifetime of the sandbox ended
+	GoneIdle        GoneState = "idle"          // nothing used the sandbox for its idle limit: see Expiry
 	GonePaused      GoneState = "paused"        // the sandbox is paused; connecting resumes it
 	GoneOutOfMemory GoneState = "out of memory" // the sandbox exceeded its memory limit
 	GoneDied        GoneState = "died"          // the sandbox ended by itself
@@ -128,6 +129,7 @@ func (e *GoneError) Error() string { return fmt.Sprintf("%s is gone: %s", e.ID, 
 // reasons.
 var goneStates = map[api.EndReason]GoneState{
 	api.EndExpired:     GoneExpired,
+	api.EndIdle:        GoneIdle,
 	api.EndKilled:      GoneKilled,
 	api.EndOutOfMemory: GoneOutOfMemory,
 	api.EndDied:        GoneDied,

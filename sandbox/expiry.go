@@ -34,6 +34,17 @@ type Expiry struct {
 	// the sandbox is in use. If After is 0, the lifetime is a lease if Then is [ThenKill], and fixed
 	// otherwise.
 	Renew bool
+	// Idle is an additional limit: the action of Then also follows when nothing has used the sandbox for
+	// this long, rounded up to whole seconds. Zero means that there is no such limit. It needs a local cloud
+	// whose engine sees all requests; other services return [errors.ErrUnsupported]. With Idle and an After
+	// of 0, the sandbox may live as long as the service allows, and there is no lease. An After must be
+	// longer than Idle, and Renew must not be set.
+	//
+	// These are uses: a request to a port that begins or ends, a byte of an open connection to a port, code
+	// that runs, and a command without a terminal that a client follows. Creating, connecting and resuming
+	// count, too. These are not: an open handle, a silent connection or terminal, pings of a websocket,
+	// SetLifetime, Info, lists, metrics and logs, and connections out of the sandbox.
+	Idle time.Duration
 	// Then is the action at the end of the lifetime; empty means [ThenKill]. [Connect] resumes a
 	// paused sandbox.
 	Then Then
@@ -45,8 +56,8 @@ type Expiry struct {
 }
 
 // WithExpiry sets the lifetime of the sandbox and the action at its end. It replaces the expiry in
-// the client's defaults completely. [Connect] never shortens a lifetime. Connect refuses Then and
-// Resume, because both are fixed when a sandbox is created.
+// the client's defaults completely. [Connect] never shortens a lifetime. Connect refuses Then,
+// Resume and Idle, because they are fixed when a sandbox is created.
 func WithExpiry(e Expiry) HandleOption {
 	return handleOption(func(c *config) error {
 		if err := e.check(); err != nil {
@@ -64,6 +75,12 @@ func (e Expiry) check() error {
 		return fmt.Errorf("a lifetime of %v: want a positive one: %w", e.After, api.ErrInvalidArgument)
 	case e.Renew && e.After != 0 && (e.After < minLease || e.After > time.Hour):
 		return fmt.Errorf("a lease of %v: want %v to %v: %w", e.After, minLease, time.Hour, api.ErrInvalidArgument)
+	case e.Idle < 0:
+		return fmt.Errorf("an idle limit of %v: want a positive one: %w", e.Idle, api.ErrInvalidArgument)
+	case e.Idle > 0 && e.Renew:
+		return fmt.Errorf("an idle limit and a lease exclude each other: leave out Renew: %w", api.ErrInvalidArgument)
+	case e.After > 0 && e.Idle >= e.After:
+		return fmt.Errorf("an idle limit of %v has no effect in a lifetime of %v: want a longer lifetime, or none: %w", e.Idle, e.After, api.ErrInvalidArgument)
 	case e.Then != "" && e.Then != ThenKill && !e.Then.pauses():
 		return fmt.Errorf("no end is named %q: want %q, %q or %q: %w", string(e.Then), ThenKill, ThenPause, ThenPauseFilesystem, api.ErrInvalidArgument)
 	case e.Resume && e.Then != ThenPause:
@@ -72,10 +89,10 @@ func (e Expiry) check() error {
 	return nil
 }
 
-// checkInherited checks the expiry of a sandbox whose Then and Resume are already set.
+// checkInherited checks the expiry of a sandbox whose Then, Resume and Idle are already set.
 func (e Expiry) checkInherited() error {
-	if e.Then != "" || e.Resume {
-		return fmt.Errorf("Then and Resume are decided when a sandbox is created: %w", api.ErrInvalidArgument)
+	if e.Then != "" || e.Resume || e.Idle != 0 {
+		return fmt.Errorf("Then, Resume and Idle are decided when a sandbox is created: %w", api.ErrInvalidArgument)
 	}
 	return e.check()
 }
@@ -102,7 +119,13 @@ func (e Expiry) apply(p *api.CreateParams) {
 	if e.Resume {
 		p.AutoResume = new(true)
 	}
+	if p.IdleTimeout = e.Idle; e.Idle > 0 {
+		p.Lifetime = e.After
+	}
 }
+
+// longestLife is the lifetime that a handle assumes for a sandbox that may live as long as the service allows.
+const longestLife = 24 * time.Hour
 
 // life returns the lifetime to request from the service, counted from now.
 func (c *sandboxConfig) life() time.Duration { return cmp.Or(c.expiry.After, DefaultLifetime) }
@@ -110,7 +133,7 @@ func (c *sandboxConfig) life() time.Duration { return cmp.Or(c.expiry.After, Def
 // renewal returns the lease that a handle renews; 0 means none.
 func (c *sandboxConfig) renewal() time.Duration {
 	e := c.expiry
-	if !e.Renew && (e.After != 0 || e.Then.pauses()) {
+	if !e.Renew && (e.After != 0 || e.Then.pauses() || e.Idle != 0) {
 		return 0
 	}
 	return c.life()

@@ -54,6 +54,9 @@ type Info struct {
 	// Mounts are the directories of the local cloud's machine that the sandbox can see, except
 	// the cloud's Pyodide distribution.
 	Mounts []Mount
+	// Idle is the time without use after which the sandbox ends or is paused; zero means that there is no
+	// such limit. See [Expiry].
+	Idle time.Duration
 	// Image is the container image whose files the sandbox began with; empty means that it is unknown
 	// or that there is none.
 	Image  string
@@ -75,7 +78,7 @@ func infoOf(i api.SandboxInfo) Info {
 		EnvdVersion: i.EnvdVersion, Metadata: i.Metadata, EnvdUnresponsiveAtPause: i.EnvdUnresponsiveAtPause,
 		PauseMode: i.PauseMode, Lifecycle: (*Lifecycle)(i.Lifecycle), AccessToken: i.AccessToken,
 		AllowInternetAccess: i.AllowInternetAccess, Network: networkOf(i.Egress), Asks: i.Egress != nil && i.Egress.Ask,
-		VolumeMounts: allAs(i.VolumeMounts, volumeMountOf), Engine: i.Engine, Mounts: allAs(i.Mounts, mountOf), Image: i.Image, Domain: i.Domain,
+		VolumeMounts: allAs(i.VolumeMounts, volumeMountOf), Engine: i.Engine, Mounts: allAs(i.Mounts, mountOf), Idle: i.IdleTimeout, Image: i.Image, Domain: i.Domain,
 	}
 }
 

@@ -26,7 +26,7 @@ func TestInfoHasEveryField(t *testing.T) {
 		CPUs: 1, MemoryBytes: 2, DiskBytes: 3, EnvdVersion: "v", Metadata: map[string]string{"k": "v"}, EnvdUnresponsiveAtPause: true,
 		PauseMode: PauseFull, Lifecycle: &api.Lifecycle{OnTimeout: OnTimeoutPause}, AccessToken: "key", AllowInternetAccess: new(bool),
 		Egress: &wire, VolumeMounts: []api.VolumeMount{{Name: "n", Path: "/p"}}, Engine: "room", Mounts: []api.Mount{{Dir: "/d", Path: "/p"}},
-		Image: "python:3", Domain: "d",
+		IdleTimeout: 1, Image: "python:3", Domain: "d",
 	}
 	given, got := reflect.ValueOf(full), reflect.ValueOf(infoOf(full))
 	for i := range given.NumField() {
@@ -34,8 +34,11 @@ func TestInfoHasEveryField(t *testing.T) {
 		if given.Field(i).IsZero() {
 			t.Errorf("the test sets no %s", name)
 		}
-		if name == "Egress" {
+		switch name {
+		case "Egress":
 			name = "Network"
+		case "IdleTimeout":
+			name = "Idle"
 		}
 		if f := got.FieldByName(name); !f.IsValid() || f.IsZero() {
 			t.Errorf("Info has no %s", name)

@@ -110,6 +110,9 @@ func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool)
 		calls: map[*inFlight]struct{}{},
 		endAt: time.Now().Add(cfg.life()),
 	}
+	if created && !cfg.inherits && cfg.expiry.Idle > 0 && cfg.expiry.After == 0 {
+		sb.endAt = time.Now().Add(longestLife)
+	}
 	sb.Files = newFiles(sb)
 	sb.Commands = &Commands{sb}
 	sb.Git = &Git{sb}

@@ -18,6 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/envdclient"
 	"github.com/e2bctl/e2bctl/internal/cloud/headers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
@@ -111,14 +112,19 @@ func (c *Cloud) openOnce(ctx context.Context, spec lifecycle.Spec, all []engine.
 
 // reach makes the ports of a sandbox reachable.
 func (c *Cloud) reach(spec lifecycle.Spec, sandbox engine.Sandbox, report engine.Report) *reachable {
+	var use func()
+	if spec.Use != nil {
+		use = spec.Use.Note
+	}
 	c.router.Add(edge.Sandbox{
-		ID: spec.ID, AccessToken: spec.AccessToken, TrafficToken: spec.TrafficToken, PublicPorts: spec.PublicPorts, MaskHost: spec.MaskHost, HTTPSPorts: spec.HTTPSPorts,
+		Use: use,
+		ID:  spec.ID, AccessToken: spec.AccessToken, TrafficToken: spec.TrafficToken, PublicPorts: spec.PublicPorts, MaskHost: spec.MaskHost, HTTPSPorts: spec.HTTPSPorts,
 		Dial: func(ctx context.Context, port int) (net.Conn, error) {
 			conn, err := sandbox.Dial(ctx, port)
 			return conn, edgeError(err)
 		},
 	})
-	r := &reachable{Sandbox: sandbox, cloud: c, engine: report, id: spec.ID, asks: spec.Asks, cpus: c.limitsFor(report.Engine, spec).CPUs}
+	r := &reachable{Sandbox: sandbox, cloud: c, engine: report, id: spec.ID, asks: spec.Asks, token: spec.AccessToken, cpus: c.limitsFor(report.Engine, spec).CPUs}
 	c.telemetry.Run(spec.ID, r.cpus, sandbox.Usage)
 	return r
 }
@@ -314,6 +320,7 @@ type reachable struct {
 	asks    *network.Asks
 	cpus    float64       // processors that the sandbox can use
 	door    *headers.Door // nil if the sandbox has no header rules
+	token   string        // of envd
 	release func()        // releases the volumes of the sandbox
 }
 
@@ -401,6 +408,13 @@ func (r *reachable) saveFiles(ctx context.Context, dir string, share bool) (comp
 		}
 	}
 	return nil, r.Save(ctx, dir)
+}
+
+// Busy reports whether code runs in the sandbox, or a client follows a command.
+func (r *reachable) Busy(ctx context.Context) (bool, error) {
+	client := envdclient.New(r.Dial, r.token)
+	defer client.Close()
+	return client.Busy(ctx)
 }
 
 // healthDeadline bounds the time within which envd must answer Healthy.

@@ -41,6 +41,8 @@ func partOf(f engine.Feature) string {
 		return "resources.memoryBytes"
 	case engine.DiskLimit:
 		return "resources.diskBytes"
+	case engine.IdleLimits:
+		return "idleTimeout"
 	}
 	return string(f)
 }
@@ -66,6 +68,7 @@ func checkSpec(by engine.Report, spec lifecycle.Spec, mounted bool) error {
 		{spec.Resources.CPUs > 0, engine.CPULimit, partOf(engine.CPULimit)},
 		{spec.Resources.MemoryBytes > 0, engine.MemoryLimit, partOf(engine.MemoryLimit)},
 		{spec.Resources.DiskBytes > 0, engine.DiskLimit, partOf(engine.DiskLimit)},
+		{spec.Use != nil, engine.IdleLimits, partOf(engine.IdleLimits)},
 		{mounted, engine.Mounts, "mounts of every sandbox (local.WithMount)"},
 		{spec.AutoPause && spec.AutoResume, engine.Pauses, "autoResume"}, // requests need the programs that ran before
 		{spec.AutoPause && !by.Suspends, pause, "autoPause"},

@@ -22,6 +22,7 @@ type NewSandboxFlags struct {
 	Template string
 	// the time after which the sandbox ends; 0 means a lease that is renewed while the command runs
 	Lifetime  Duration
+	idle      Duration       // the time without use after which the sandbox ends; 0 means no such limit
 	End       sandbox.Expiry // the action at the end of the lifetime
 	Network   NetworkFlags
 	Resources ResourceFlags
@@ -33,6 +34,7 @@ type NewSandboxFlags struct {
 	packages []string
 	volumes  volumeMounts
 	mounts   hostMounts
+	given    *pflag.FlagSet // all flags of the command
 	all      *pflag.FlagSet // flags that do not apply to an existing sandbox
 }
 
@@ -64,6 +66,7 @@ func (n *NewSandboxFlags) AddNew(cmd *cobra.Command, lifetime string) {
 func (n *NewSandboxFlags) add(cmd *cobra.Command, lifetime string) {
 	n.all.StringVar(&n.image, "image", "", "begin with the files of container image `REF`, without a\ntemplate; needs a local cloud")
 	n.all.Var(&n.Lifetime, "lifetime", lifetime)
+	n.all.Var(&n.idle, "idle", "end the sandbox when nothing has used it for this long;\nwithout --lifetime it then lives as long as it is used;\nneeds a local cloud")
 	n.all.VarP(&n.metadata, "metadata", "m", "metadata of the sandbox, repeatable")
 	n.all.BoolVar(&n.noCI, "no-ci-metadata", false, "without metadata about the CI job (e2bctl help ci)")
 	n.all.Var(&n.volumes, "volume", "show a volume as a directory of the sandbox, repeatable")
@@ -71,6 +74,7 @@ func (n *NewSandboxFlags) add(cmd *cobra.Command, lifetime string) {
 	n.Network.add(n.all)
 	n.Resources.mounts, n.Resources.ofSandbox = &n.mounts, true
 	cmd.Flags().AddFlagSet(n.all)
+	n.given = cmd.Flags()
 	n.Resources.Add(cmd)
 	n.all.AddFlagSet(n.Resources.flags())
 	cmd.Flags().StringArrayVar(&n.packages, "package", nil, "install the Python package `NAME` first, repeatable")
@@ -106,7 +110,10 @@ func (n *NewSandboxFlags) Mounts() []sandbox.Mount { return n.mounts }
 func (n *NewSandboxFlags) Options() []sandbox.CreateOption {
 	options := []sandbox.CreateOption{sandbox.WithTemplate(n.Template), sandbox.WithImage(n.image)}
 	expiry := n.End
-	expiry.After = time.Duration(n.Lifetime)
+	expiry.After, expiry.Idle = time.Duration(n.Lifetime), time.Duration(n.idle)
+	if n.idle > 0 && !n.lifetimeGiven() {
+		expiry.After = 0 // a default of the command would end it earlier
+	}
 	if expiry != (sandbox.Expiry{}) {
 		options = append(options, sandbox.WithExpiry(expiry))
 	}
@@ -121,6 +128,12 @@ func (n *NewSandboxFlags) Options() []sandbox.CreateOption {
 		options = append(options, sandbox.WithVolume(v.Name, v.Path))
 	}
 	return append(options, n.Network.options()...)
+}
+
+// lifetimeGiven reports whether the user gave the lifetime, under any of its names.
+func (n *NewSandboxFlags) lifetimeGiven() (given bool) {
+	n.given.Visit(func(flag *pflag.Flag) { given = given || flag.Value == &n.Lifetime })
+	return given
 }
 
 // labelled returns the metadata of the sandbox, from the command line and the CI job.

@@ -45,8 +45,9 @@ type createRequest struct {
 	IAM                 json.RawMessage    `json:"iam"`
 	Network             *networkRequest    `json:"network"`
 	VolumeMounts        []volumeMount      `json:"volumeMounts"`
-	Mounts              []hostMount        `json:"mounts"` // not a field of the service
-	Image               string             `json:"image"`  // not a field of the service; "": the files are those of the template
+	Mounts              []hostMount        `json:"mounts"`      // not a field of the service
+	IdleTimeout         *int32             `json:"idleTimeout"` // not a field of the service; seconds; nil: no idle limit
+	Image               string             `json:"image"`       // not a field of the service; "": the files are those of the template
 
 	Resources resourcesRequest `json:"resources"` // not a field of the service
 
@@ -93,7 +94,7 @@ func (s *Service) create(d dialect) handler {
 			return err
 		}
 		q.Secure = q.Secure || d.secure || s.options.Secure
-		lifetime, err := s.lifetime(q.Timeout, d)
+		lifetime, err := s.lifetimeOf(&q, d)
 		if err != nil {
 			return err
 		}
@@ -132,7 +133,7 @@ func (s *Service) create(d dialect) handler {
 		request := lifecycle.Request{
 			Template: t, Lifetime: lifetime, Secure: q.Secure, Envs: envsOf(build, q.EnvVars), Metadata: q.Metadata,
 			Internet: q.AllowInternetAccess, Network: q.Network.asked(), Egress: q.egress,
-			AutoPause: q.AutoPause, KeepMemory: !q.dropsMemory(), AutoResume: q.resumes(), Layers: build.Layers, Volumes: mounts, Mounts: hostMounts(q.Mounts),
+			AutoPause: q.AutoPause, KeepMemory: !q.dropsMemory(), AutoResume: q.resumes(), Idle: q.idle(), Layers: build.Layers, Volumes: mounts, Mounts: hostMounts(q.Mounts),
 			Resources: q.Resources.asked(),
 			Headers:   q.Network != nil && len(q.Network.Rules) > 0,
 		}
@@ -237,8 +238,37 @@ func (s *Service) lifetime(seconds *int32, d dialect) (time.Duration, error) {
 	return lifetime, nil
 }
 
+// lifetimeOf returns the lifetime of a new sandbox. One with an idle limit lives as long as possible if
+// the request has no timeout.
+func (s *Service) lifetimeOf(q *createRequest, d dialect) (time.Duration, error) {
+	if q.IdleTimeout == nil {
+		return s.lifetime(q.Timeout, d)
+	}
+	lifetime := s.sandboxes.MaxLifetime()
+	if q.Timeout != nil {
+		var err error
+		if lifetime, err = s.lifetime(q.Timeout, d); err != nil {
+			return 0, err
+		}
+	}
+	if lifetime > 0 && q.idle() >= lifetime {
+		return 0, invalid("idleTimeout must be less than the lifetime, which is %g seconds", lifetime.Seconds())
+	}
+	return lifetime, nil
+}
+
+// idle returns the time without use after which the sandbox ends; 0 if there is no limit.
+func (q *createRequest) idle() time.Duration {
+	if q.IdleTimeout == nil {
+		return 0
+	}
+	return time.Duration(*q.IdleTimeout) * time.Second
+}
+
 func (q *createRequest) validate() error {
 	switch {
+	case q.IdleTimeout != nil && *q.IdleTimeout <= 0:
+		return invalid("idleTimeout must be greater than 0")
 	case q.TemplateID == "":
 		return invalid("templateID is missing")
 	case q.dropsMemory() && !q.AutoPause:

@@ -72,7 +72,7 @@ func (s *Service) answerEvents(w http.ResponseWriter, r *http.Request, id string
 	if err != nil {
 		return err
 	}
-	limit, err := number(query, "limit", eventsPage, 1, maxEventsPage)
+	limit, err := intParam(query, "limit", eventsPage, 1, maxEventsPage)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (s *Service) answerEvents(w http.ResponseWriter, r *http.Request, id string
 		writeEvents(w, log, page, next)
 		return nil
 	}
-	offset, err := number(query, "offset", 0, 0, 1<<31-1)
+	offset, err := intParam(query, "offset", 0, 0, 1<<31-1)
 	if err != nil {
 		return err
 	}
@@ -162,9 +162,9 @@ func eventTypes(query *query) (types []lifecycle.EventType, err error) {
 	return types, nil
 }
 
-// number returns the value of a parameter, which must be a number from least to most. Without the
+// intParam returns the value of a parameter, which must be a number from least to most. Without the
 // parameter it returns fallback.
-func number(query *query, name string, fallback, least, most int) (int, error) {
+func intParam(query *query, name string, fallback, least, most int) (int, error) {
 	text := query.Get(name)
 	if text == "" {
 		return fallback, nil

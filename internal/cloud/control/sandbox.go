@@ -49,7 +49,8 @@ type detail struct {
 	PauseMode           string          `json:"pauseMode,omitempty"` // "full" or "filesystem" for a paused sandbox
 	Engine              string          `json:"engine,omitempty"`    // the service has no fields Engine and Mounts
 	Mounts              []hostMount     `json:"mounts,omitempty"`
-	Image               string          `json:"image,omitempty"` // nor the field Image
+	Image               string          `json:"image,omitempty"`       // nor the field Image
+	IdleTimeout         int             `json:"idleTimeout,omitempty"` // nor this; seconds
 }
 
 // onTimeout is the action at the end of a sandbox's lifetime.
@@ -101,7 +102,7 @@ func (s *Service) detail(sb lifecycle.Sandbox) detail {
 	d := detail{
 		listed: s.listed(sb), EnvdAccessToken: sb.AccessToken, AllowInternetAccess: sb.Internet,
 		Network: networkAnswer(sb.Network), Lifecycle: onTimeout{AutoResume: sb.AutoResume, OnTimeout: "kill"},
-		Engine: string(s.engineOf(sb.Template.Engine)), Mounts: hostMountAnswer(s.options.Mounts, sb.Mounts),
+		Engine: string(s.engineOf(sb.Template.Engine)), Mounts: hostMountAnswer(s.options.Mounts, sb.Mounts), IdleTimeout: int(sb.Idle / time.Second),
 	}
 	if sb.Template.Image != nil {
 		d.Image = sb.Template.Image.Reference

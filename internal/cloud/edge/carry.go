@@ -70,11 +70,15 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, to 
 	if port != protocol.PortEnvd || r.URL.Path != filesPath {
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
-	target := &target{upstream: u, spell: spell, port: port, rules: to.rules, class: as, grpc: isGRPC(r)}
+	r, use := u.noted(r, port)
+	if use != nil {
+		defer use()
+	}
+	target := &target{upstream: u, spell: spell, port: port, rules: to.rules, class: as, grpc: isGRPC(r), use: use}
 	served := make(chan struct{})
 	defer close(served)
 	defer resetWhenAborted(w, r)
-	rt.proxy.ServeHTTP(&upgradable{w, target, served}, r.WithContext(context.WithValue(r.Context(), targetKey{}, target)))
+	rt.proxy.ServeHTTP(&upgradable{w, target, r.Header, served}, r.WithContext(context.WithValue(r.Context(), targetKey{}, target)))
 }
 
 // locked returns the message that refuses a request without the token for its port. If the request
@@ -130,6 +134,7 @@ type target struct {
 	rules rules
 	class class
 	grpc  bool
+	use   func() // notes a use of the sandbox; nil: the request is none
 }
 
 // isGRPC reports whether a request is a gRPC call. gRPC needs HTTP/2; HTTP/1 servers understand
@@ -202,6 +207,7 @@ func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	if res.ProtoMajor == 1 && res.ContentLength < 0 && len(res.TransferEncoding) == 0 && res.StatusCode != http.StatusSwitchingProtocols {
 		res.Body = &endless{res.Body, to}
 	}
+	to.noteAnswer(res)
 	return res, nil
 }
 
@@ -227,6 +233,7 @@ func (b *endless) Read(p []byte) (int, error) {
 type upgradable struct {
 	http.ResponseWriter
 	to     *target
+	asked  http.Header     // headers of the request
 	served <-chan struct{} // closed when the handler has returned
 }
 
@@ -235,15 +242,17 @@ func (w *upgradable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *upgradable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
+		raw := conn
 		go func() {
 			select {
 			case <-w.to.gone.Done():
-				_ = conn.Close()
+				_ = raw.Close()
 			case <-w.to.spell.over.Done():
-				_ = conn.Close()
+				_ = raw.Close()
 			case <-w.served:
 			}
 		}()
+		conn = w.to.noteConn(conn, w.asked)
 	}
 	return conn, buffered, err
 }

@@ -39,6 +39,10 @@ type Sandbox struct {
 	// because the connection never leaves the machine.
 	HTTPSPorts []int
 
+	// Use is called at each use of the sandbox: when a request begins or ends, and with each piece of its
+	// bytes. It must be quick. nil: uses are not noted.
+	Use func()
+
 	// Dial opens a connection to a port. Its errors are (by errors.Is) ErrPortClosed,
 	// ErrWithoutPorts, ErrGone, ErrTooMany, or an error that may be temporary.
 	Dial func(ctx context.Context, port int) (net.Conn, error)

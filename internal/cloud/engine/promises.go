@@ -43,13 +43,14 @@ const (
 	Volumes      Feature = "volumes"                                                      // [SandboxOptions].Volumes
 	HeaderRules  Feature = "header rules"                                                 // [SandboxOptions].Authority
 	Mounts       Feature = "mounts of host directories"                                   // [SandboxOptions].Mounts
-	Images       Feature = "container images"                                             // [SandboxOptions].Image
+	IdleLimits   Feature = "idle limits"
+	Images       Feature = "container images" // [SandboxOptions].Image
 )
 
 // Features lists all features, in display order.
 var Features = []Feature{
 	Commands, Terminals, Ports, TwoUsers, AllEgress, NetworkRules, MemoryLimit, CPULimit, ProcessLimit, DiskLimit,
-	Pauses, SavedFiles, SavedMemory, SharedLayers, Volumes, HeaderRules, Mounts, Images,
+	Pauses, SavedFiles, SavedMemory, SharedLayers, Volumes, HeaderRules, Mounts, Images, IdleLimits,
 }
 
 // Promises maps each feature to the reason why the engine lacks it on this machine, or to "" if the

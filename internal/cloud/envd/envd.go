@@ -57,7 +57,9 @@ type Options struct {
 	// started.
 	NoProcesses string
 
-	Logger *slog.Logger // logs the starts and ends of processes; nil: no log
+	// KernelsBusy reports whether code runs in a kernel; nil: never.
+	KernelsBusy func() bool
+	Logger      *slog.Logger // logs the starts and ends of processes; nil: no log
 }
 
 // Server serves one sandbox. It is safe for concurrent use.
@@ -74,7 +76,8 @@ type Server struct {
 	uploadLocks fileLocks
 	metrics     *metrics
 	terminal    func(context.Context) (controller, tty *os.File, err error)
-	refusal     error // the error for starting any process; nil: processes can be started
+	kernelsBusy func() bool // see Options.KernelsBusy
+	refusal     error       // the error for starting any process; nil: processes can be started
 }
 
 // New returns a server without processes. It returns an error if o is not valid. [Server.Close]
@@ -97,17 +100,18 @@ func New(o Options) (*Server, error) {
 		refusal = connect.NewError(connect.CodeUnimplemented, errors.New(o.NoProcesses))
 	}
 	s := &Server{
-		users:     users,
-		paths:     paths{workdir: o.DefaultWorkdir},
-		path:      o.Path,
-		scratch:   cmp.Or(o.Scratch, os.TempDir()),
-		homes:     "/home",
-		anyOwner:  o.AnyOwner,
-		processes: newProcesses(o.Memory, logger),
-		watchers:  newWatchers(),
-		metrics:   newMetrics(&o),
-		terminal:  open,
-		refusal:   refusal,
+		users:       users,
+		paths:       paths{workdir: o.DefaultWorkdir},
+		path:        o.Path,
+		scratch:     cmp.Or(o.Scratch, os.TempDir()),
+		homes:       "/home",
+		anyOwner:    o.AnyOwner,
+		processes:   newProcesses(o.Memory, logger),
+		watchers:    newWatchers(),
+		metrics:     newMetrics(&o),
+		terminal:    open,
+		refusal:     refusal,
+		kernelsBusy: o.KernelsBusy,
 	}
 	return s, s.Become(o.Token, o.System, o.Envs)
 }
@@ -144,6 +148,7 @@ func (s *Server) Handler() http.Handler {
 	r.handle(http.MethodGet, "/files", s.download)
 	r.handle(http.MethodPost, "/files", s.upload)
 	r.handle(http.MethodPost, "/files/compose", s.compose)
+	r.handle(http.MethodGet, "/local/busy", s.serveBusy)
 	s.serveBuilding(r)
 
 	// Answers of any size are compressed if a client asks for it. Compression costs more than
@@ -166,6 +171,12 @@ func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", "")
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// serveBusy answers whether the sandbox is in use although no bytes pass. Only the local cloud asks this.
+func (s *Server) serveBusy(w http.ResponseWriter, _ *http.Request) {
+	busy := s.processes.followed() || s.kernelsBusy != nil && s.kernelsBusy()
+	writeAnswer(w, map[string]bool{"busy": busy})
 }
 
 func (s *Server) serveEnvs(w http.ResponseWriter, _ *http.Request) {

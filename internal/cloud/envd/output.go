@@ -174,6 +174,13 @@ func (o *output) subscribe() (*subscriber, error) {
 	return s, nil
 }
 
+// current returns the subscribers.
+func (o *output) current() []*subscriber {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.subscribers
+}
+
 // fromNow is the offset of the output that is written from now on.
 const fromNow = -1
 

@@ -17,12 +17,6 @@ func (o *output) put(of stream, text string) {
 	o.publish(c)
 }
 
-func current(o *output) []*subscriber {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.subscribers
-}
-
 // drain reads until the end.
 func (s *subscriber) drain() string {
 	var b strings.Builder

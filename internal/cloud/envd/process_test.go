@@ -513,7 +513,7 @@ func TestDisconnect(t *testing.T) {
 	r, err := d.server.processes.find(byPid(pid))
 	must.Do(t, err)
 	s.Close()
-	patience.Until(t, "the end of the subscription", func() bool { return len(current(r.output)) == 0 })
+	patience.Until(t, "the end of the subscription", func() bool { return len(r.output.current()) == 0 })
 	list, err := d.processes().List(t.Context(), connect.NewRequest(&process.ListRequest{}))
 	must.Do(t, err)
 	want := []*process.ProcessInfo{{
@@ -629,7 +629,7 @@ func TestSlowReader(t *testing.T) {
 	s, pid := d.begin(t, connect.NewRequest(shell(fmt.Sprintf(`head -c %d /dev/zero; echo >%s`, size, marker))))
 	r, err := d.server.processes.find(byPid(pid))
 	must.Do(t, err)
-	patience.Until(t, "a full queue", func() bool { return len(current(r.output)[0].chunks) == queuedChunks })
+	patience.Until(t, "a full queue", func() bool { return len(r.output.current()[0].chunks) == queuedChunks })
 	if _, err := os.Stat(marker); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the process wrote %d bytes that nobody read: %v, want os.ErrNotExist", size, err)
 	}

@@ -261,6 +261,18 @@ func (ps *processes) list() []*process.ProcessInfo {
 	return infos
 }
 
+// followed reports whether a client follows a process that has no terminal.
+func (ps *processes) followed() bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for r := range ps.open {
+		if r.terminal == nil && len(r.output.current()) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 func (ps *processes) close() error {
 	ps.mu.Lock()
 	if !ps.closed {

@@ -276,7 +276,7 @@ func TestVanishedClients(t *testing.T) {
 			r, err = d.server.processes.find(byTag("vanished"))
 			return err == nil
 		})
-		patience.Until(t, name+": the end of the subscription", func() bool { return len(current(r.output)) == 0 })
+		patience.Until(t, name+": the end of the subscription", func() bool { return len(r.output.current()) == 0 })
 		d.kill(t, r.pid, process.Signal_SIGNAL_SIGKILL)
 		patience.Until(t, name+": the end of the process", func() bool {
 			_, err := d.server.processes.find(byTag("vanished"))
@@ -370,7 +370,7 @@ func TestTerminalNobodyReads(t *testing.T) {
 	r, err := d.server.processes.find(byPid(pid))
 	must.Do(t, err)
 	patience.Until(t, "a full queue", func() bool {
-		all := current(r.output)
+		all := r.output.current()
 		return len(all) == 1 && len(all[0].chunks) == queuedChunks
 	})
 	done := make(chan struct{})

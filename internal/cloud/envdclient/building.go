@@ -55,6 +55,14 @@ func (c *Client) Account(ctx context.Context, name string, sudo bool) (home stri
 	return answer.Home, answer.Changed, err
 }
 
+// Busy reports whether code runs in a kernel of the sandbox, or a client follows a command without a
+// terminal.
+func (c *Client) Busy(ctx context.Context) (bool, error) {
+	var answer struct{ Busy bool }
+	err := c.ask(ctx, http.MethodGet, "/local/busy", nil, nil, 0, into(&answer))
+	return answer.Busy, err
+}
+
 // into returns a function that decodes an answer.
 func into(answer any) func(io.Reader) error {
 	return func(body io.Reader) error { return json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(answer) }

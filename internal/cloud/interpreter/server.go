@@ -205,6 +205,11 @@ func (s *Server) listKernels() []*runningKernel {
 	return slices.Clone(s.kernels)
 }
 
+// Busy reports whether code runs or waits in a kernel.
+func (s *Server) Busy() bool {
+	return slices.ContainsFunc(s.listKernels(), func(k *runningKernel) bool { return k.Busy() })
+}
+
 // removeKernel closes k and its connections.
 func (s *Server) removeKernel(k *runningKernel) {
 	s.mu.Lock()

@@ -137,6 +137,13 @@ func (k *Kernel) State() (state string, activity time.Time) {
 	return k.state, k.activity
 }
 
+// Busy reports whether the kernel serves a request, or requests wait.
+func (k *Kernel) Busy() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.current != nil || len(k.queue) > 0
+}
+
 // Start starts the kernel's process if no process runs. Start returns when the process accepts
 // requests. The process outlives ctx.
 func (k *Kernel) Start(ctx context.Context) (link.Info, error) {

@@ -4,7 +4,7 @@
 // # States
 //
 //	starting  takes a place; no call finds it               Create
-//	running   has a place and a lifetime                    until its lifetime is over, Pause, Kill, or it dies
+//	running   has a place and a lifetime                    until its lifetime or idle limit is over, Pause, Kill, or it dies
 //	pausing   becomes paused                                keeps its place until it is paused
 //	paused    has no place; see the next section            until Connect, Resume, Wake, or Kill
 //	resuming  becomes running                               has a place again
@@ -15,6 +15,13 @@
 // The table in state.go defines the effect of each event in each state, and whether the event
 // waits. The limit of a cloud bounds the number of sandboxes with a place. Frozen sandboxes
 // have no place; other limits bound their number and their memory.
+//
+// # Idle limit
+//
+// A sandbox with an idle limit ends, or is paused, when nothing has used it for that long. Package
+// edge notes each use. When the limit is reached, the registry asks the sandbox whether it is busy.
+// A sandbox that is busy counts as used at that time. Creating, connecting, resuming and taking a
+// snapshot count as a use, too. Calls that describe the sandbox or change its lifetime do not.
 //
 // # Contents of a pause
 //

@@ -64,16 +64,18 @@ func (r *Registry) noticeLocked(rec *record, failed error) *NotFoundError {
 // the instance has ended. So await waits until it is known whether it has ended.
 func await(ctx context.Context, instance Instance) { _ = instance.Healthy(ctx) }
 
-// expireLocked pauses or ends a running sandbox whose lifetime is over. It returns a channel
-// that is closed when the sandbox is paused or has ended.
-func (r *Registry) expireLocked(rec *record) <-chan struct{} {
+// expireLocked pauses or ends a running sandbox whose lifetime is over, or, with idle, whose idle limit
+// is reached. It returns a channel that is closed when the sandbox is paused or has ended.
+func (r *Registry) expireLocked(rec *record, idle bool) <-chan struct{} {
 	switch {
+	case !rec.AutoPause && idle:
+		return r.endLocked(rec, unusedEnd(rec.Idle))
 	case !rec.AutoPause:
 		return r.endLocked(rec, expired)
-	case !rec.retryUntil.IsZero() && !r.nowLocked().Before(rec.retryUntil):
+	case !idle && !rec.retryUntil.IsZero() && !r.nowLocked().Before(rec.retryUntil):
 		return r.endLocked(rec, end{Expired, fmt.Sprintf("%s, and it could not be paused: %v", expired.how, rec.unpaused)})
 	}
-	return r.pauseLocked(rec, pause{PauseOptions: PauseOptions{DropMemory: !rec.KeepMemory}, unasked: true}).done
+	return r.pauseLocked(rec, pause{PauseOptions: PauseOptions{DropMemory: !rec.KeepMemory}, unasked: true, idle: idle}).done
 }
 
 // endLocked ends a sandbox that no client killed. If the sandbox's files are kept, it becomes paused

@@ -24,6 +24,7 @@ type Reason string
 // Reasons for the end of a sandbox.
 const (
 	Expired     Reason = "expired"
+	Idle        Reason = "idle" // nothing used the sandbox for its idle limit
 	Killed      Reason = "killed"
 	OutOfMemory Reason = "out_of_memory"
 	Died        Reason = "died"
@@ -56,7 +57,7 @@ func death(err error) end {
 // words maps each reason to a short text for everybody who has the sandbox's id. A full reason may
 // contain information that is not for all of them.
 var words = map[Reason]string{
-	Expired: "its lifetime was over", Killed: "it was killed", OutOfMemory: "it ran out of memory",
+	Expired: "its lifetime was over", Idle: "nothing used it for its idle limit", Killed: "it was killed", OutOfMemory: "it ran out of memory",
 	Died: "it died", ServerGone: "the local cloud ended",
 }
 

@@ -6,7 +6,7 @@ import "time"
 // evictor.
 const never = time.Hour
 
-// evictor pauses or ends sandboxes whose lifetime is over.
+// evictor pauses or ends sandboxes whose lifetime is over, and those that reached their idle limit.
 func (r *Registry) evictor() {
 	timer := time.NewTimer(never)
 	defer timer.Stop()
@@ -24,10 +24,11 @@ func (r *Registry) evictor() {
 	}
 }
 
-// expireAllLocked starts to pause or end the sandboxes whose lifetime is over. It returns channels
-// that are closed when the sandboxes are paused or have ended. It also returns the time until the
-// next lifetime is over. It checks all running sandboxes, because only a few sandboxes run, and an
-// ordered structure would make every change of a lifetime slower.
+// expireAllLocked starts to pause or end the sandboxes whose lifetime is over or whose idle limit is
+// reached. It returns channels that are closed when the sandboxes are paused, have ended or turned
+// out to be busy. It also returns the time until the next lifetime or idle limit is over. It checks
+// all running sandboxes, because only a few sandboxes run, and an ordered structure would make
+// every change of a lifetime slower.
 func (r *Registry) expireAllLocked() (over []<-chan struct{}, next time.Duration) {
 	next = never
 	if r.closed {
@@ -37,10 +38,14 @@ func (r *Registry) expireAllLocked() (over []<-chan struct{}, next time.Duration
 	for _, rec := range r.running {
 		left := rec.EndAt.Sub(now)
 		if left <= 0 {
-			over = append(over, r.expireLocked(rec))
+			over = append(over, r.expireLocked(rec, false))
 			continue
 		}
-		next = min(next, left)
+		settled, idle := r.idleLocked(rec)
+		if settled != nil {
+			over = append(over, settled)
+		}
+		next = min(next, left, idle)
 	}
 	return over, next
 }

@@ -188,7 +188,7 @@ func (r *Registry) restore() {
 			log.WarnContext(ctx, "sandbox was paused with its memory, which ended with the local cloud: it can be resumed from its files", "sandbox", entry.ID)
 		}
 		r.kept++
-		rec := &record{Sandbox: k.sandbox, kept: k, base: base, asks: new(network.Asks)}
+		rec := &record{Sandbox: k.sandbox, kept: k, base: base, asks: new(network.Asks), use: r.newUse(&k.sandbox.Request)}
 		r.records[entry.ID] = rec
 		r.placeLocked(rec)
 	}

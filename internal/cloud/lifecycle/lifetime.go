@@ -40,12 +40,12 @@ func (r *Registry) moveLocked(rec *record, lifetime time.Duration, onlyLater boo
 	}
 }
 
-// Advance moves the clock of lifetimes forward by d, for tests. When it returns, sandboxes
-// whose lifetime is over have ended or are paused. Advance does not affect timers inside sandboxes,
-// because these timers use real time.
+// Advance moves the clock of lifetimes and idle limits forward by d, for tests. When it returns,
+// sandboxes whose lifetime is over or whose idle limit is reached have ended or are paused. Advance
+// does not affect timers inside sandboxes, because these timers use real time.
 func (r *Registry) Advance(d time.Duration) {
 	r.mu.Lock()
-	r.offset += d
+	r.clock.advance(d)
 	over, _ := r.expireAllLocked() // before the evictor does this
 	r.mu.Unlock()
 	for _, done := range over {
@@ -60,4 +60,4 @@ func (r *Registry) now() time.Time {
 	return r.nowLocked()
 }
 
-func (r *Registry) nowLocked() time.Time { return time.Now().Add(r.offset).UTC() }
+func (r *Registry) nowLocked() time.Time { return r.clock.now() }

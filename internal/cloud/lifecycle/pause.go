@@ -31,6 +31,9 @@ type pause struct {
 	// unasked marks an automatic pause. If the memory is too large or cannot be saved, or if envd does
 	// not answer, an automatic pause keeps only the files.
 	unasked bool
+	// idle marks an automatic pause because of the idle limit. If it fails, the sandbox counts as used, and
+	// is paused when it reaches the limit again.
+	idle bool
 	// ending means that the server ends, so that no processes are kept.
 	ending bool
 	// saveMemory means that the memory is also saved in the store. memoryUntil is the time by which
@@ -164,8 +167,8 @@ const (
 // runOnLocked returns the next state of a sandbox that could not be paused and therefore continues
 // to run. An automatic pause is retried for a limited time.
 func (r *Registry) runOnLocked(rec *record, p pause, err error) State {
-	if !p.unasked {
-		return Running
+	if !p.unasked || p.idle {
+		return Running // setLocked notes a use
 	}
 	now := r.nowLocked()
 	if rec.retryUntil.IsZero() {

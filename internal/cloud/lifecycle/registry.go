@@ -87,7 +87,7 @@ type Registry struct {
 	places   int           // number of sandboxes with a place
 	frozen   ledger        // paused sandboxes that keep their processes
 	kept     int           // number of sandboxes whose files are kept
-	offset   time.Duration
+	clock    *clock
 	closed   bool
 }
 
@@ -119,6 +119,9 @@ type record struct {
 	// unpaused is the error of a failed automatic pause. The pause is retried until retryUntil.
 	unpaused   error
 	retryUntil time.Time
+
+	use    *Use          // latest use; nil: no idle limit
+	asking chan struct{} // closed when the sandbox has said whether it is busy; nil: it is not being asked
 }
 
 // becomeLocked copies from sb to the record all fields of the sandbox that may change.
@@ -165,6 +168,7 @@ func New(o Options) *Registry {
 		running:  map[string]*record{},
 		attempts: attempts{byKey: map[string]*attempt{}},
 		adopted:  make(chan struct{}),
+		clock:    &clock{start: time.Now()},
 	}
 	r.restore()
 	r.work.Go(r.evictor)
@@ -199,6 +203,7 @@ func (r *Registry) create(ctx context.Context, q Request, o *once) (Sandbox, err
 	}
 	q.Layers = base.IDs
 	rec := &record{Sandbox: r.newSandbox(q, r.idFor(o)), base: base, once: o, asks: new(network.Asks)}
+	rec.use = r.newUse(&rec.Request)
 	if err := r.launch(ctx, rec); err != nil {
 		base.Release()
 		if errors.Is(err, engine.ErrExists) && o != nil {

@@ -67,6 +67,7 @@ func (r *Registry) connected(id string, lifetime time.Duration) (Sandbox, error)
 	}
 	if rec.State == Running {
 		r.moveLocked(rec, lifetime, true)
+		rec.noteUseLocked()
 	}
 	return rec.Sandbox, nil
 }
@@ -198,7 +199,7 @@ func (r *Registry) boot(ctx context.Context, rec *record, sb Sandbox, frozen Ins
 	if memory {
 		from = k.memory()
 	}
-	spec, err := (&record{Sandbox: sb, base: rec.base, asks: rec.asks}).spec(k.dir, from)
+	spec, err := (&record{Sandbox: sb, base: rec.base, asks: rec.asks, use: rec.use}).spec(k.dir, from)
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,10 @@ type Request struct {
 	// means that such a pause keeps the memory. AutoResume means that a request to the paused sandbox
 	// resumes it, as long as its memory is kept.
 	AutoPause, KeepMemory, AutoResume bool
-	Volumes                           []VolumeMount
+	// Idle is the time without use after which the sandbox ends, as at the end of its lifetime. Zero means
+	// that there is no such limit.
+	Idle    time.Duration `json:",omitempty"`
+	Volumes []VolumeMount
 	// Mounts lists the directories of the host that were requested as mounts.
 	Mounts []mounts.Mount `json:",omitempty"`
 	// Resources are the requested resources of this sandbox, in place of those of the template.
@@ -160,6 +163,7 @@ type Spec struct {
 	Mounts       []mounts.Mount
 	Resources    engine.Resources // requested for this sandbox, in place of those of the template
 	Headers      bool             // Egress may contain headers, now or later
+	Use          *Use             // to be noted at each use of the sandbox; nil: the sandbox has no idle limit
 	// AutoPause means that the sandbox will be paused, with its memory if KeepMemory is set. With
 	// AutoResume, requests then resume it.
 	AutoPause, KeepMemory, AutoResume bool
@@ -204,6 +208,9 @@ type Instance interface {
 	// Memory returns the number of bytes of memory in use. It returns 0 if the number is
 	// unknown.
 	Memory() int64
+	// Busy reports whether the sandbox is in use although no bytes pass: code runs in one of its kernels,
+	// or a client follows a command. It is called only for a sandbox with an idle limit.
+	Busy(ctx context.Context) (bool, error)
 	// Healthy returns an error if the sandbox's envd does not answer.
 	Healthy(ctx context.Context) error
 }
@@ -235,7 +242,7 @@ func (rec *record) spec(files, memory string) (Spec, error) {
 	spec := Spec{
 		ID: sb.ID, Template: sb.Template, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken, PublicPorts: sb.PublicPorts(),
 		Envs: sb.Envs, Metadata: sb.Metadata, Egress: egress, Layers: rec.base.Layers, Files: files, Memory: memory, Volumes: sb.Volumes, Mounts: sb.Mounts, Resources: sb.Resources,
-		Headers: sb.Headers, Asks: rec.asks, AutoPause: sb.AutoPause, KeepMemory: sb.KeepMemory, AutoResume: sb.AutoResume,
+		Headers: sb.Headers, Asks: rec.asks, Use: rec.use, AutoPause: sb.AutoPause, KeepMemory: sb.KeepMemory, AutoResume: sb.AutoResume,
 	}
 	if sb.Network != nil {
 		spec.MaskHost, spec.HTTPSPorts = sb.Network.MaskHost, sb.Network.HTTPSPorts

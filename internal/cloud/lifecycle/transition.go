@@ -107,6 +107,7 @@ func (r *Registry) setLocked(rec *record, s State) {
 		delete(r.running, rec.ID)
 		return
 	}
+	rec.noteUseLocked()
 	r.running[rec.ID] = rec
 	r.wakeEvictor()
 }

@@ -65,11 +65,13 @@ func serve(ctx context.Context, g *inside.Guest) error {
 		options.NoProcesses = guest.NoProcesses
 		user, credential = defaultUser, userCredential(g)
 	}
+	var kernels *interpreter.Server
+	options.KernelsBusy = func() bool { return kernels.Busy() } // called by requests only, which come later
 	daemon, err := newDaemon(ctx, options, logger)
 	if err != nil {
 		return err
 	}
-	kernels, err := interpreter.New(interpreter.Options{
+	kernels, err = interpreter.New(interpreter.Options{
 		Python: config.Python, Wasm: python, Credential: credential,
 		Environ: func() ([]string, error) { return daemon.Environ(user, nil) },
 		Dir:     homes[defaultUser], Token: daemon.Token, Scratch: g.Run, Memory: memory, Logger: logger.With("logger", "kernel"),

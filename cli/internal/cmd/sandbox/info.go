@@ -76,6 +76,9 @@ func infoRows(info *sandbox.Info, now time.Time, terminal bool) [][]string {
 	if l := info.Lifecycle; l != nil {
 		rows = append(rows, []string{"On timeout", onTimeoutText(l)})
 	}
+	if info.Idle != 0 {
+		rows = append(rows, []string{"Idle limit", info.Idle.String()})
+	}
 	if info.Image != "" {
 		rows = append(rows, []string{"Image", info.Image})
 	}

@@ -27,6 +27,8 @@ type sandboxView struct {
 	EnvdUnresponsiveAtPause bool       `json:"envdUnresponsiveAtPause,omitempty"`
 	Lifecycle               *lifecycle `json:"lifecycle,omitempty"`
 
+	IdleTimeout float64 `json:"idleTimeout,omitempty"` // seconds
+
 	Image  string          `json:"image,omitempty"`
 	Engine string          `json:"engine,omitempty"`
 	Mounts []sandbox.Mount `json:"mounts,omitempty"`
@@ -44,7 +46,7 @@ func viewOf(info *sandbox.Info) sandboxView {
 		CPUCount: info.CPUs, MemoryMB: info.MemoryBytes >> 20, DiskSizeMB: info.DiskBytes >> 20,
 		EnvdVersion: info.EnvdVersion, Metadata: info.Metadata,
 		PauseMode: string(info.PauseMode), EnvdUnresponsiveAtPause: info.EnvdUnresponsiveAtPause,
-		Image: info.Image, Engine: string(info.Engine), Mounts: info.Mounts,
+		IdleTimeout: info.Idle.Seconds(), Image: info.Image, Engine: string(info.Engine), Mounts: info.Mounts,
 	}
 	if l := info.Lifecycle; l != nil {
 		v.Lifecycle = &lifecycle{string(l.OnTimeout), l.AutoResume}

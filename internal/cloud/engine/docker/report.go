@@ -51,6 +51,7 @@ func (e *Engine) promises() engine.Promises {
 		engine.HeaderRules:  "a container cannot be shown a certificate authority",
 		engine.Mounts:       e.noMounts(),
 		engine.Images:       "",
+		engine.IdleLimits:   "",
 	}
 	if e.options.NetworkDisabled {
 		p[engine.AllEgress] = "network is off for every sandbox"

@@ -50,7 +50,11 @@ const (
 	Healthy    Operation = "healthy"
 	Close      Operation = "close"
 	Checkpoint Operation = "checkpoint"
+	Busy       Operation = "busy" // an error that is ErrBusy means that the fake is busy
 )
+
+// ErrBusy is the error with which a hook makes a fake busy.
+var ErrBusy = errors.New("busy")
 
 // Fake is a sandbox without processes.
 type Fake struct {
@@ -362,6 +366,15 @@ func (f *Fake) Use(bytes int64) {
 	f.mu.Lock()
 	f.memory = bytes
 	f.mu.Unlock()
+}
+
+// Busy implements [lifecycle.Instance].
+func (f *Fake) Busy(ctx context.Context) (bool, error) {
+	err := f.hook(ctx, Busy)
+	if errors.Is(err, ErrBusy) {
+		return true, nil
+	}
+	return false, err
 }
 
 // Healthy returns the error of [Fakes].Hook.
