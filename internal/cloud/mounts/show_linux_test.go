@@ -54,8 +54,7 @@ func TestShowRefuses(t *testing.T) { //nolint:paralleltest // it counts the open
 	}
 }
 
-// namespacesAndMounts counts the namespaces of users that this process has open, and what it has
-// open in /proc.
+// namespacesAndMounts counts the open files of this process that are namespaces of users, or in /proc.
 func namespacesAndMounts(t *testing.T) (n int) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/self/fd/*")
