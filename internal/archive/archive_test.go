@@ -201,6 +201,9 @@ func TestUnpackHostile(t *testing.T) {
 		{"hard link out", []tar.Header{{Name: "h", Typeflag: tar.TypeLink, Linkname: "../secret"}}, true, nil, map[string]string{}},
 		{"device", []tar.Header{{Name: "null", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}, {Name: "f", Typeflag: tar.TypeFifo}}, false, []string{"null", "f"}, map[string]string{}},
 		{"a name that begins as another", []tar.Header{file("a/x"), file("ab/y"), file("abc")}, false, nil, map[string]string{"a": "dir", "a/x": "evil", "ab": "dir", "ab/y": "evil", "abc": "evil"}},
+		{"file below a file", []tar.Header{link("l", "a"), file("a"), file("a/b")}, true, nil, map[string]string{"l": "-> a", "a": "evil"}},
+		{"directory over a file", []tar.Header{link("l", "a"), file("a"), {Name: "a/", Typeflag: tar.TypeDir, Mode: 0o755}}, true, nil, map[string]string{"l": "-> a", "a": "evil"}},
+		{"file over a directory in use", []tar.Header{link("l", "a"), file("a/b"), file("a")}, true, nil, map[string]string{"l": "-> a", "a": "dir", "a/b": "evil"}},
 		{"file over a link", []tar.Header{link("a", "b"), file("a")}, false, nil, map[string]string{"a": "evil"}},
 	}
 	for _, tt := range tests {

@@ -82,6 +82,22 @@ func TestPackClosed(t *testing.T) {
 	}
 }
 
+// TestPackGone checks that an entry that is listed and cannot be read is an error, and not left out.
+func TestPackGone(t *testing.T) {
+	t.Parallel()
+	listed, err := fs.ReadDir(fstest.MapFS{"file": {}, "link": {Mode: fs.ModeSymlink}}, ".")
+	must.Do(t, err)
+	p := &Packer{Root: openRoot(t, t.TempDir()), tar: NewWriter(io.Discard)}
+	for _, entry := range listed {
+		must.Is(t, p.add(entry.Name(), entry), fs.ErrNotExist)
+	}
+	root, err := os.OpenRoot(t.TempDir())
+	must.Do(t, err)
+	must.Do(t, root.Close())
+	must.Is(t, (&Packer{Root: root}).Pack(t.Context(), io.Discard), os.ErrClosed)
+	must.Is(t, PackFS(t.Context(), root.FS(), io.Discard), os.ErrClosed)
+}
+
 // TestPackShrinking checks that a file that becomes shorter while it is read is named.
 func TestPackShrinking(t *testing.T) {
 	t.Parallel()
@@ -121,6 +137,8 @@ func TestPackFS(t *testing.T) {
 	pipe, short := all(), all()
 	pipe.MapFS["a"] = &fstest.MapFile{Mode: fs.ModeNamedPipe}
 	short.MapFS["a"] = &fstest.MapFile{Data: []byte("text"), Sys: "short"}
+	unknown := all()
+	unknown.MapFS["a"] = &fstest.MapFile{Sys: "unknown"}
 	for what, tt := range map[string]struct {
 		done bool // the context has ended
 		from opened
@@ -130,6 +148,7 @@ func TestPackFS(t *testing.T) {
 		"stopped":             {true, all(), io.Discard, cause},
 		"a pipe":              {false, pipe, io.Discard, fs.ErrInvalid},
 		"a file that shrinks": {false, short, io.Discard, io.ErrUnexpectedEOF},
+		"without a size":      {false, unknown, io.Discard, fs.ErrPermission},
 		"a full disk":         {false, all(), writerFunc(func([]byte) (int, error) { return 0, fs.ErrPermission }), fs.ErrPermission},
 	} {
 		ctx := t.Context()
@@ -148,7 +167,8 @@ func TestPackFS(t *testing.T) {
 	}
 }
 
-// opened counts its open files. A file with Sys "short" ends before its size.
+// opened counts its open files. A file with Sys "short" ends before its size. The size of an open
+// file with Sys "unknown" cannot be read.
 type opened struct {
 	fstest.MapFS
 	files *int
@@ -166,6 +186,14 @@ func (o opened) Open(name string) (fs.File, error) {
 type countedFile struct {
 	fs.File
 	files *int
+}
+
+func (f countedFile) Stat() (fs.FileInfo, error) {
+	info, err := f.File.Stat()
+	if err == nil && info.Sys() == "unknown" {
+		return nil, fs.ErrPermission
+	}
+	return info, err
 }
 
 func (f countedFile) Read(p []byte) (int, error) {

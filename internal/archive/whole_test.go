@@ -103,6 +103,7 @@ func TestUnpackModesAndTimes(t *testing.T) {
 	err := into(openRoot(t, dir), skipped).Unpack(t.Context(), archived(t,
 		entry("./", tar.TypeDir, 0o711), entry("program", tar.TypeReg, 0o6777), entry("secret", tar.TypeReg, 0o400),
 		entry("open/", tar.TypeDir, 0o7777), entry("open/file", tar.TypeReg, 0o666), entry("closed/", tar.TypeDir, 0o500), entry("closed/pipe", tar.TypeFifo, 0o600), entry("closed/file", tar.TypeReg, 0o604),
+		entry("made/file", tar.TypeReg, 0o600), // its directory has no entry, and keeps the mode and the time at which it was made
 	))
 	must.Do(t, err)
 	for name, want := range map[string]fs.FileMode{
@@ -117,6 +118,9 @@ func TestUnpackModesAndTimes(t *testing.T) {
 		if name != "." && !info.ModTime().Equal(stamp) {
 			t.Errorf("%s: got time %v, want %v", name, info.ModTime(), stamp)
 		}
+	}
+	if info, err := os.Lstat(filepath.Join(dir, "made")); err != nil || info.Mode().Perm()&0o700 != 0o700 || time.Since(info.ModTime()) > time.Hour {
+		t.Errorf("a directory without an entry: got %v and error %v, want one that its owner can use, of now", info, err)
 	}
 	if err := os.Chmod(filepath.Join(dir, "closed"), 0o700); err != nil { // so that it can be removed
 		t.Fatal(err)

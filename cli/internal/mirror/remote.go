@@ -115,47 +115,53 @@ func (r *remote) readIgnoreFiles(ctx context.Context, rules *rules) error {
 	})
 }
 
-// scan lists the directory. The list comes from the sandbox, so scan checks it: no path leads out
-// of the directory, and each path is in a directory that was listed before. If inside is set, scan
-// leaves out links to targets outside of the directory.
-func (r *remote) scan(ctx context.Context, ignore []*rules, maxFiles int64, inside bool, skipped func(name, why string)) (tree, error) {
-	all := tree{}
-	err := r.read(ctx, listLine, nil, func(out io.Reader) error {
-		for in := bufio.NewReaderSize(out, 1<<16); ; {
-			facts, err := field(in)
-			if errors.Is(err, io.EOF) && facts == "" {
-				return nil
-			}
-			name, nameErr := field(in)
-			if err = errors.Join(err, nameErr); err != nil {
-				return fmt.Errorf("the list of files was cut off: %w", err)
-			}
-			e, special, err := parseEntry(facts)
-			if err != nil || !filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name {
-				return fmt.Errorf("the sandbox lists a file that cannot be: %q (%q)", name, facts)
-			}
-			if ignoredBy(ignore, name, e.isDir()) {
-				all.ignored(name)
-				continue
-			}
-			switch {
-			case special:
-				skipped(name, errSpecial.Error())
-				e = entry{kind: unsendable}
-			case inside && e.kind == fs.ModeSymlink && archive.LeadsOut(filepath.FromSlash(path.Dir(name)), filepath.FromSlash(e.target)):
-				skipped(name, fmt.Sprintf("it is a link to %s, which may be outside of the directory", e.target))
-				e = entry{kind: unsendable}
-			}
-			switch {
-			case path.Dir(name) != "." && !all[path.Dir(name)].isDir():
-				return fmt.Errorf("the sandbox lists %q, which is in no directory", name)
-			case maxFiles >= 0 && int64(len(all)) >= maxFiles:
-				return fmt.Errorf("%w: the directory has more than %d files, directories and links", sandbox.ErrTooLarge, maxFiles)
-			}
-			all[name] = e
-		}
+// scan lists the directory. See [readTree] for the parameters.
+func (r *remote) scan(ctx context.Context, ignore []*rules, maxFiles int64, inside bool, skipped func(name, why string)) (all tree, err error) {
+	err = r.read(ctx, listLine, nil, func(out io.Reader) (err error) {
+		all, err = readTree(out, ignore, maxFiles, inside, skipped)
+		return err
 	})
 	return all, err
+}
+
+// readTree reads the output of listLine. The list comes from the sandbox, so readTree checks it: no
+// path leads out of the directory, and each path is in a directory that was listed before. If inside
+// is set, readTree leaves out links to targets outside of the directory.
+func readTree(list io.Reader, ignore []*rules, maxFiles int64, inside bool, skipped func(name, why string)) (tree, error) {
+	all := tree{}
+	for in := bufio.NewReaderSize(list, 1<<16); ; {
+		facts, err := field(in)
+		if errors.Is(err, io.EOF) && facts == "" {
+			return all, nil
+		}
+		name, nameErr := field(in)
+		if err = errors.Join(err, nameErr); err != nil {
+			return nil, fmt.Errorf("the list of files was cut off: %w", err)
+		}
+		e, special, err := parseEntry(facts)
+		if err != nil || !filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name {
+			return nil, fmt.Errorf("the sandbox lists a file that cannot be: %q (%q)", name, facts)
+		}
+		if ignoredBy(ignore, name, e.isDir()) {
+			all.ignored(name)
+			continue
+		}
+		switch {
+		case special:
+			skipped(name, errSpecial.Error())
+			e = entry{kind: unsendable}
+		case inside && e.kind == fs.ModeSymlink && archive.LeadsOut(filepath.FromSlash(path.Dir(name)), filepath.FromSlash(e.target)):
+			skipped(name, fmt.Sprintf("it is a link to %s, which may be outside of the directory", e.target))
+			e = entry{kind: unsendable}
+		}
+		switch {
+		case path.Dir(name) != "." && !all[path.Dir(name)].isDir():
+			return nil, fmt.Errorf("the sandbox lists %q, which is in no directory", name)
+		case maxFiles >= 0 && int64(len(all)) >= maxFiles:
+			return nil, fmt.Errorf("%w: the directory has more than %d files, directories and links", sandbox.ErrTooLarge, maxFiles)
+		}
+		all[name] = e
+	}
 }
 
 // maxField bounds one field of a list.

@@ -260,6 +260,8 @@ func TestErrorsOfMissingSandboxes(t *testing.T) {
 		{"DELETE", "/sandboxes/" + goneID, ``, 404, notFound},
 		{"POST", "/sandboxes/" + goneID + "/connect", `{"timeout":1}`, 404, notFound},
 		{"POST", "/v2/sandboxes/" + goneID + "/connect", ``, 404, notFound},
+		{"POST", "/v2/sandboxes/NOT-AN-ID/connect", ``, 400, "Invalid sandbox ID"},
+		{"POST", "/sandboxes/NOT-AN-ID/resume", `{"timeout":1}`, 400, "Invalid sandbox ID"},
 		{"POST", "/sandboxes/" + goneID + "/timeout", `{"timeout":1}`, 404, notFound},
 		{"POST", "/sandboxes/" + goneID + "/refreshes", ``, 404, notFound},
 		{"POST", "/sandboxes/" + goneID + "/resume", ``, 404, notFound},

@@ -32,6 +32,9 @@ func TestOperation(t *testing.T) {
 			t.Errorf("%s is %q, want no operation", call, got)
 		}
 	}
+	if all := Operations(); len(all) == 0 || all[0] == "" {
+		t.Errorf("the names are %q, want no empty one", all)
+	}
 	// Calls without a name are not served.
 	for _, call := range append(s.table(), s.slowTable()...) {
 		if call.operation != "" || call.path == pathBelowTemplate {

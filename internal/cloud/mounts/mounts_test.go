@@ -122,4 +122,15 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("got error %v, want one that names %s", err, dir)
 		}
 	}
+	all, err := filepath.Glob("/proc/self/fd/*") // only Linux lists them
+	must.Do(t, err)
+	for _, file := range all {
+		if name, err := os.Readlink(file); err == nil && (name == top || strings.HasPrefix(name, top+"/")) {
+			t.Errorf("left open: %s", name)
+		}
+	}
+	s, err := Open(Options{All: []Mount{{Dir: top, Path: "/x"}}})
+	must.Do(t, err)
+	must.Do(t, s.Close())
+	must.Is(t, s.Close(), os.ErrClosed)
 }

@@ -15,7 +15,8 @@ func TestCheckTarget(t *testing.T) {
 		"/": "would not start", "/etc": "would not start", "/usr": "would not start", "/usr/bin": "would not start", "/lib64": "would not start", "/etc/passwd": "would not start", "/etc/sudoers.d": "would not start",
 		"/proc": "its own", "/proc/self": "its own", "/dev/shm": "its own", "/run": "its own", "/var/run/x": "its own", "/sys/fs": "its own",
 		"/.e2bctl": "its own", "/.e2bctl/x": "its own",
-		"/data": "", "/etc/nginx": "", "/usr/local/lib": "", "/tmp": "", "/home/user": "", "/.e2bctl2": "", "/procs": "",
+		"/" + strings.Repeat("x", maxTarget-1): "",
+		"/data":                                "", "/etc/nginx": "", "/usr/local/lib": "", "/tmp": "", "/home/user": "", "/.e2bctl2": "", "/procs": "",
 	} {
 		want = strings.Replace(want, "its own", "is the sandbox's own", 1)
 		if err := CheckTarget(target); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {

@@ -91,6 +91,20 @@ func TestResetLinks(t *testing.T) {
 	}
 }
 
+// TestMissingDirectories checks that a directory of the store that cannot be read is an error, and
+// does not count as empty.
+func TestMissingDirectories(t *testing.T) {
+	t.Parallel()
+	must.Is(t, syncDir(filepath.Join(t.TempDir(), "gone")), fs.ErrNotExist)
+	for _, name := range []string{staging, trash, published} {
+		dir := filled(t)
+		s := open(t, dir)
+		must.Do(t, os.Rename(s.path(name), filepath.Join(dir, "moved")))
+		must.Is(t, s.sweep(t.Context()), fs.ErrNotExist)
+		must.Do(t, os.Rename(filepath.Join(dir, "moved"), s.path(name)))
+	}
+}
+
 // TestResetRefused checks that Reset refuses a directory that is not a state directory, and a state
 // directory in use, and removes nothing.
 func TestResetRefused(t *testing.T) {
