@@ -27,6 +27,8 @@ var (
 	}
 	// NewestPython has the newest SDK for Python, for the tests of other modules.
 	NewestPython = pythonSets["newest"]
+	// NewestJS has the newest SDK for JavaScript, for the tests of other packages. It needs [Node].
+	NewestJS = jsSets["newest"]
 	// Node is the Node.js that the newest JavaScript SDK needs. It is newer than Debian's Node.js.
 	Node = pinned.NPM("node", pinned.Folder(pins, "js/node"))
 	// MCP contains the inspector and the conformance tests of the Model Context Protocol, for the

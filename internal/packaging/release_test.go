@@ -26,7 +26,7 @@ import (
 func built(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "e2bctl")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-o", path, "../../cli/e2bctl")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", path, "../../cli/e2bctl")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()
 	if err != nil {

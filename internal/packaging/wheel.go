@@ -29,6 +29,9 @@ var wheelTags = map[string]string{
 	"windows/arm64": "win_arm64",
 }
 
+// summary is the line with which indexes describe the package.
+const summary = "E2B-style cloud sandboxes: a command, and a cloud of its own on this machine"
+
 // Wheel writes a wheel of pip to dir, with the program as a script, the Python module e2bctl, and a
 // list of the program's parts. readme is the text that an index shows. licences are files by their
 // names. It returns the path of the wheel.
@@ -52,9 +55,9 @@ func Wheel(b *Build, dir string, program, readme, sbom []byte, licences []File) 
 		return "", err
 	}
 	metadata := &strings.Builder{}
-	fmt.Fprintf(metadata, "Metadata-Version: 2.4\nName: e2bctl\nVersion: %s\nSummary: E2B-style cloud sandboxes: a command, and a cloud of its own on this machine\n"+
+	fmt.Fprintf(metadata, "Metadata-Version: 2.4\nName: e2bctl\nVersion: %s\nSummary: %s\n"+
 		"License-Expression: Apache-2.0\nRequires-Python: >=3.9\nKeywords: sandbox,agents,e2b\nProject-URL: Source, https://github.com/e2bctl/e2bctl\n"+
-		"Classifier: Framework :: Pytest\nClassifier: Typing :: Typed\nDescription-Content-Type: text/markdown\n", version)
+		"Classifier: Framework :: Pytest\nClassifier: Typing :: Typed\nDescription-Content-Type: text/markdown\n", version, summary)
 	for _, f := range licences {
 		fmt.Fprintf(metadata, "License-File: %s\n", f.Name)
 		files = append(files, File{Name: info + "licenses/" + f.Name, Content: f.Content})

@@ -1,5 +1,5 @@
-// Command release makes the packages of a release from programs that were built by the go command: an archive
-// and a wheel for each program, and the checksums of all.
+// Command release makes the packages of a release from programs that were built by the go command: an archive,
+// a wheel and a package of npm for each program, the package of npm that needs them, and the checksums of all.
 //
 //	go run ./internal/packaging/release -output .tmp/packages -manual DIR -completions DIR PROGRAM...
 package main
@@ -61,6 +61,15 @@ func (r *release) make(ctx context.Context, programs []string) error {
 		}
 		paths = append(paths, made...)
 	}
+	first, err := packaging.ReadBuild(programs[0])
+	if err != nil {
+		return err
+	}
+	parent, err := packaging.NPM(&first, r.output, common[0])
+	if err != nil {
+		return err
+	}
+	paths = append(paths, parent)
 	return packaging.WriteChecksums(r.output, paths)
 }
 
@@ -114,7 +123,11 @@ func pack(path, output string, common []packaging.File, readme []byte, root stri
 	}
 	licences := []packaging.File{{Name: "LICENSE", Content: common[0].Content}, {Name: "NOTICES.txt", Content: notices}}
 	wheel, err := packaging.Wheel(&build, output, program, readme, sbom, licences)
-	return []string{archive, wheel}, err
+	if err != nil {
+		return nil, err
+	}
+	npm, err := packaging.NPMProgram(&build, output, program, sbom, licences)
+	return []string{archive, wheel, npm}, err
 }
 
 // sources returns a function that finds the sources of modules, and the directory of Go.

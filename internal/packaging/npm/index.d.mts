@@ -1,0 +1,1 @@
+export { binary, localCloud, type Cloud } from "./index.cjs";

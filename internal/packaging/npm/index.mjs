@@ -1,0 +1,3 @@
+import e2bctl from "./index.cjs";
+
+export const { binary, localCloud } = e2bctl;
