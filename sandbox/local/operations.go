@@ -18,6 +18,8 @@ const (
 	OpSetSandboxNetwork  Operation = "SetSandboxNetwork"
 	OpGetSandboxMetrics  Operation = "GetSandboxMetrics"
 	OpGetSandboxLogs     Operation = "GetSandboxLogs"
+	OpListEvents         Operation = "ListEvents"
+	OpListSandboxEvents  Operation = "ListSandboxEvents"
 	OpListSandboxMetrics Operation = "ListSandboxMetrics"
 	OpPauseSandbox       Operation = "PauseSandbox"
 	OpForkSandbox        Operation = "ForkSandbox"

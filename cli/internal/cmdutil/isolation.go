@@ -7,7 +7,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// isolations are the values of --isolation, from the strongest.
+// isolations are the values of --isolation, from the strongest to the weakest.
 var isolations = []string{string(local.Full), string(local.Restricted), string(local.None)}
 
 // Isolation is a flag value that accepts an isolation level.

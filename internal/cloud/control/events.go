@@ -36,7 +36,7 @@ type eventAnswer struct {
 	TeamID      string     `json:"sandboxTeamId"`
 }
 
-// eventData is what is known of an event besides its type. The service has only SetTimeout of these.
+// eventData is the further data of an event. E2B's service has only SetTimeout.
 type eventData struct {
 	SetTimeout *time.Time `json:"set_timeout,omitempty"`
 	Reason     string     `json:"reason,omitempty"`

@@ -124,9 +124,10 @@ type record struct {
 	asking chan struct{} // closed when the sandbox has said whether it is busy; nil: it is not being asked
 }
 
-// becomeLocked copies from sb to the record all fields of the sandbox that may change.
+// becomeLocked copies from sb to the record all fields of the sandbox that may change, except the
+// state, which setLocked changes.
 func (rec *record) becomeLocked(sb Sandbox) {
-	rec.Request, rec.State, rec.StartedAt, rec.EndAt = sb.Request, sb.State, sb.StartedAt, sb.EndAt
+	rec.Request, rec.StartedAt, rec.EndAt = sb.Request, sb.StartedAt, sb.EndAt
 	rec.Memory, rec.Unresponsive = sb.Memory, sb.Unresponsive
 }
 

@@ -25,7 +25,7 @@ func TestSpecIsWhole(t *testing.T) {
 		Network:   &lifecycle.Network{AllowOut: []string{"a.test"}, DenyOut: []string{"0.0.0.0/0"}, AllowPublicTraffic: new(false), MaskHost: "mask.test", HTTPSPorts: []int{443}},
 		AutoPause: true, KeepMemory: true, AutoResume: true, Headers: true,
 		Volumes: []lifecycle.VolumeMount{{ID: "1", Name: "data", Path: "/data"}}, Mounts: []mounts.Mount{{Dir: "/dir", Path: "/mounted", Writable: true}},
-		Resources: engine.Resources{CPUs: 1, MemoryBytes: 2, DiskBytes: 3},
+		Resources: engine.Resources{CPUs: 1, MemoryBytes: 2, DiskBytes: 3}, Idle: time.Minute,
 	}
 	sb, err := v.Create(t.Context(), asked)
 	must.Do(t, err)
@@ -40,7 +40,7 @@ func TestSpecIsWhole(t *testing.T) {
 			empty = append(empty, v.Type().Field(i).Name)
 		}
 	}
-	if diff := cmp.Diff([]string{"PublicPorts", "Egress", "Asks", "Layers", "Files", "Memory"}, empty); diff != "" {
+	if diff := cmp.Diff([]string{"PublicPorts", "Egress", "Asks", "Layers", "Files", "Memory", "Use"}, empty); diff != "" {
 		t.Errorf("the fields that are not compared (-want +got):\n%s", diff)
 	}
 	check := func(what string, got lifecycle.Spec) {
@@ -50,7 +50,10 @@ func TestSpecIsWhole(t *testing.T) {
 		if got.Asks == nil || !reflect.DeepEqual(got.Egress, rules) {
 			t.Errorf("%s: got the rules %v and %v to ask with, want both", what, got.Egress, got.Asks)
 		}
-		got.Egress, got.Asks, got.Layers, got.Files, got.Memory = nil, nil, nil, "", ""
+		if got.Use == nil {
+			t.Errorf("%s: got no use to note, want one, because there is an idle limit", what)
+		}
+		got.Egress, got.Asks, got.Layers, got.Files, got.Memory, got.Use = nil, nil, nil, "", "", nil
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}

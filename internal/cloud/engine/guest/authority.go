@@ -1,7 +1,8 @@
 package guest
 
-// Paths of a sandbox's own certificate authority, inside the sandbox: a file with only its
-// certificate, and a file with this certificate and all certificates that the machine trusts.
+// Paths inside a sandbox that has its own certificate authority. AuthorityDir contains both files.
+// AuthorityFile contains only the authority's certificate. BundleFile contains this certificate and
+// all certificates that the machine trusts.
 const (
 	AuthorityDir  = "/run/e2bctl"
 	AuthorityFile = AuthorityDir + "/authority.pem"

@@ -13,20 +13,23 @@ import (
 	"strings"
 )
 
-// machineFile is the file in a directory of saved memory that describes the machine.
+// machineFile is the name of a file in a directory of saved memory. The file describes the machine
+// that the memory depends on.
 const machineFile = "machine.json"
 
-// machine describes the machine that saved memory depends on. Of programs and libraries, saved memory
-// contains only the pages that were written: all other pages are read again from the same files.
+// machine describes the machine that saved memory depends on. Saved memory contains only those pages
+// of programs and libraries that were written. A restore reads all their other pages again, from the
+// same files.
 type machine struct {
 	Runsc    string            // version of runsc
 	Kernel   string            // release of the machine's kernel
 	Features []string          // features of the processor
-	Programs map[string]string // identity of each program, by its path
+	Programs map[string]string // identity of each program, by its path; envd's program has the key "e2bctl"
 }
 
-// describe returns the machine that memory saved here depends on. binary is the program of envd,
-// whose path may lead to another file after an update; programs are all other programs.
+// describe returns a description of this machine, on which memory saved here depends. binary is the
+// path of envd's program. After an update, the same path may lead to another file. programs are the
+// paths of all other programs.
 func describe(runsc, binary string, programs []string) (*machine, error) {
 	m := &machine{Runsc: runsc, Programs: map[string]string{}}
 	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
@@ -80,8 +83,8 @@ func digest(path string) (string, error) {
 	return fmt.Sprintf("%x", sum.Sum(nil)), nil
 }
 
-// check returns an error if memory saved on another machine cannot be restored here. The error
-// names the difference.
+// check returns an error if memory that was saved on the machine saved cannot be restored on the
+// machine here. The error names the differences.
 func (saved *machine) check(here *machine) error {
 	var differ []string
 	if saved.Runsc != here.Runsc {
@@ -111,7 +114,7 @@ func (saved *machine) check(here *machine) error {
 	return errors.New(strings.Join(differ, "; "))
 }
 
-// write writes the description beside the memory in dir.
+// write writes m to the machineFile in dir, beside the saved memory.
 func (m *machine) write(dir string) (err error) {
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -135,7 +138,7 @@ func (m *machine) write(dir string) (err error) {
 // maxMachine bounds the bytes read from a machineFile.
 const maxMachine = 1 << 20
 
-// readMachine reads the description of the memory in dir.
+// readMachine reads the machineFile in dir, a directory of saved memory.
 func readMachine(dir string) (*machine, error) {
 	f, err := os.Open(filepath.Join(dir, machineFile))
 	if err != nil {

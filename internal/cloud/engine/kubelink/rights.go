@@ -1,18 +1,20 @@
 package kubelink
 
-// Right is a right that the engine needs in the namespace of its sandboxes.
+// Right is a right that the Kubernetes engine needs in the namespace of its sandboxes: verbs on a
+// resource.
 type Right struct {
-	Group    string // of the resource; "": the core
-	Resource string // with its subresource, as a Role has it
+	Group    string // API group of the resource; "": the core group
+	Resource string // name with the subresource, in the form of a Role, such as "pods/portforward"
 	Verbs    []string
 }
 
-// portForwardsByCreate is the minor version of Kubernetes from which on a port-forward needs the right to
-// create it.
+// portForwardsByCreate is the first minor version of Kubernetes in which a port-forward needs the verb
+// create. All later versions need it, too.
 const portForwardsByCreate = 35
 
-// Rights returns the rights that the engine needs with a minor version of Kubernetes; 0 means all
-// versions. An engine with pools needs more.
+// Rights returns the rights that the Kubernetes engine needs if minor is the minor version of Kubernetes.
+// If minor is 0, the rights are enough for all versions. An engine with pools needs more rights; pools
+// selects whether Rights returns these, too.
 func Rights(minor int, pools bool) []Right {
 	forward := []string{"get"}
 	if minor == 0 || minor >= portForwardsByCreate {
@@ -29,7 +31,7 @@ func Rights(minor int, pools bool) []Right {
 		const extensions = "extensions.agents.x-k8s.io"
 		all = append(all,
 			Right{Group: extensions, Resource: "sandboxwarmpools", Verbs: []string{"list", "create", "patch", "delete"}},
-			// Some clusters let only those name an owner who may delete the object.
+			// Some clusters let a client name an object's owner only if the client may delete the object.
 			Right{Group: extensions, Resource: "sandboxtemplates", Verbs: []string{"create", "delete"}},
 			Right{Group: extensions, Resource: "sandboxclaims", Verbs: []string{"list", "watch", "create", "patch", "delete"}},
 		)

@@ -37,11 +37,11 @@ type Cluster struct {
 	URL       string // of the API server, on loopback of this machine
 	Token     string // of a user who may do everything
 	CA        []byte // certificate of the API server's authority, as PEM
-	Namespace string // for the objects of the test; empty at first
+	Namespace string // for the objects of the test; the namespace itself is empty at first
 
 	client   *http.Client
-	programs string // directory of the programs that were built
-	group    string // name of its control group
+	programs string // directory of the programs that Setup built
+	group    string // name of the cluster's control group
 	keeper   *exec.Cmd
 	said     bytes.Buffer // output of the keeper and the first process
 	first    int          // process id of the first process
@@ -53,8 +53,8 @@ type Cluster struct {
 // Wanted reports whether the tests were started by make check-kubernetes, as root.
 func Wanted() bool { return os.Getenv("E2BCTL_TEST_KUBERNETES") != "" && os.Geteuid() == 0 }
 
-// Need skips the test unless make check-kubernetes started it. If a program of the cluster is
-// missing, Need also skips the test, but on a CI machine it fails the test.
+// Need skips the test if it was not started by make check-kubernetes. If a program of the cluster is
+// missing, Need skips the test, too, except on a CI machine: there Need fails the test.
 func Need(t testing.TB) {
 	t.Helper()
 	if !Wanted() {
@@ -70,7 +70,7 @@ func Need(t testing.TB) {
 	}
 }
 
-// Start starts a cluster, which ends with the test.
+// Start starts a cluster. The cluster ends when the test ends.
 func Start(t testing.TB) *Cluster {
 	t.Helper()
 	Need(t)
@@ -91,8 +91,8 @@ func Start(t testing.TB) *Cluster {
 	return c
 }
 
-// startKeeper starts the keeper, which starts the first process. It waits until the first process has
-// made its mounts and network.
+// startKeeper starts the keeper, a process that starts the first process of the cluster. startKeeper
+// waits until the first process has made its mounts and network.
 func (c *Cluster) startKeeper(t testing.TB, listener net.Listener) {
 	t.Helper()
 	defer func() { _ = listener.Close() }() // the keeper has a copy
@@ -134,7 +134,7 @@ func (c *Cluster) startKeeper(t testing.TB, listener net.Listener) {
 	}
 }
 
-// end ends the cluster. If the test has failed, it shows the last lines of all programs.
+// end ends the cluster. If the test has failed, end logs the last lines of output of all programs.
 func (c *Cluster) end(t testing.TB) {
 	t.Helper()
 	if t.Failed() {
@@ -154,7 +154,8 @@ func (c *Cluster) end(t testing.TB) {
 	t.Logf("the cluster ended in %.1f s", time.Since(begin).Seconds())
 }
 
-// path returns the path on this machine of a file of the cluster.
+// path returns the path that leads, on this machine, to a file of the cluster. parts are the elements
+// of the file's path in the cluster.
 func (c *Cluster) path(parts ...string) string {
 	return filepath.Join(append([]string{"/proc", strconv.Itoa(c.first), "root"}, parts...)...)
 }
@@ -191,8 +192,8 @@ func (c *Cluster) Kubeconfig() []byte {
 	return kubeconfig(c.URL, c.CA, user{name: "admin", token: c.Token}, c.Namespace)
 }
 
-// startPrograms starts the programs of the cluster. It starts each program when the programs that it
-// depends on are ready.
+// startPrograms starts the programs of the cluster. It starts each program when the programs that this
+// program depends on are ready.
 func (c *Cluster) startPrograms(t testing.TB) {
 	t.Helper()
 	for _, name := range []string{etcd, containerd, apiServer} {
@@ -207,8 +208,9 @@ func (c *Cluster) startPrograms(t testing.TB) {
 	must.Do(t, c.send(start(sandboxController)))
 }
 
-// defineKinds defines the kinds of agent-sandbox, without the webhook of the original definitions.
-// That webhook converts objects of other versions, and no object here has another version.
+// defineKinds defines the kinds of agent-sandbox's objects, without the webhook of the original
+// definitions. That webhook converts objects of other versions. It is not needed, because no object
+// here has another version.
 func (c *Cluster) defineKinds(t testing.TB) {
 	t.Helper()
 	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -235,8 +237,9 @@ func (c *Cluster) defineKinds(t testing.TB) {
 	})
 }
 
-// prepare waits until the node can run pods. It then creates the namespace of the test, and a storage
-// class. The volumes of this class are directories of the node.
+// prepare creates the namespace of the test, and a storage class. The volumes of this class are
+// directories of the node. prepare then waits until the node can run pods and the namespace has its
+// default service account.
 func (c *Cluster) prepare(t testing.TB) {
 	t.Helper()
 	type object = map[string]any
@@ -281,8 +284,8 @@ func (c *Cluster) Run(t testing.TB, command ...string) string {
 	return string(out)
 }
 
-// InNetwork returns a command of this machine that runs in the network of the cluster, so that it reaches
-// pods by their addresses.
+// InNetwork returns a command that runs a program of this machine in the network of the cluster, so that
+// the program reaches pods by their addresses.
 func (c *Cluster) InNetwork(ctx context.Context, command ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "nsenter", append([]string{"--target", strconv.Itoa(c.first), "--net", "--"}, command...)...)
 }
@@ -359,7 +362,8 @@ func (c *Cluster) AwaitGone(t testing.TB, path string) {
 	})
 }
 
-// await waits until holds returns no error. The test fails as soon as a program has ended.
+// await waits until holds returns no error. If a program of the cluster ends in the meantime, the test
+// fails at once.
 func (c *Cluster) await(t testing.TB, what string, holds func(context.Context) error) {
 	t.Helper()
 	patience.Until(t, what, func() bool {

@@ -1,4 +1,5 @@
-// Package login contains the files that the shells of a sandbox read at their start.
+// Package login contains the texts of the files that the shells of a sandbox read when they start or
+// end.
 package login
 
 import (
@@ -7,14 +8,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// PathFile is a file that sets PATH in login shells. It is the first file that a profile made by
-// Profile reads in its directory, so that the other files can add to PATH.
+// PathFile is a file that sets PATH in login shells. Of the files in /etc/profile.d, a profile
+// returned by Profile reads PathFile first, so that the other files can add to PATH.
 const PathFile = "/etc/profile.d/00-e2bctl.sh"
 
-// Lines before and after the text of /etc/profile. On most systems, that text sets PATH
-// unconditionally. E2B_SANDBOX is set in shells that envd or a program started by envd has started.
-// The PATH of these shells is the PATH of envd, or one that a client requested, and must stay.
-// E2B_SANDBOX is not set after su, sudo -i or env -i, because these clear the environment.
+// Lines that Profile adds before and after the text of an /etc/profile. On most systems, that text
+// sets PATH unconditionally. E2B_SANDBOX is set in shells that were started by envd, or by a program
+// that envd started. The PATH of these shells must stay: it is the PATH of envd, or a PATH that a
+// client requested. E2B_SANDBOX is not set after su, sudo -i or env -i, because these commands clear
+// the environment.
 const (
 	profileHead = "e2bctl_path=${E2B_SANDBOX:+$PATH}\n"
 	profileTail = "if [ -n \"${e2bctl_path+set}\" ] && [ -r " + PathFile + " ]; then . " + PathFile + "; fi\n" +
@@ -22,15 +24,15 @@ const (
 		"if [ -f ~/.profile ]; then . ~/.profile; fi\n"
 )
 
-// PlainProfile reads the files of the directory of PathFile, as the /etc/profile of most
-// systems does.
+// PlainProfile is the text of an /etc/profile that reads the files *.sh in the directory of PathFile.
+// The /etc/profile of most systems reads these files, too.
 const PlainProfile = "for e2bctl_file in /etc/profile.d/*.sh; do if [ -r \"$e2bctl_file\" ]; then . \"$e2bctl_file\"; fi; done\n" +
 	"unset e2bctl_file\n"
 
-// Profile returns the text of an /etc/profile, made from text: the image's own /etc/profile, or
-// PlainProfile. The new profile keeps the PATH that was given to a command, and reads the user's
-// .bashrc and .profile at its end, like the service's profile. If Profile itself made text before,
-// it returns text unchanged, even if lines were added to it after that.
+// Profile returns the text of an /etc/profile, made from text. text is the image's own /etc/profile,
+// or PlainProfile. Like the profile of E2B's service, the new profile keeps the PATH that was given to
+// a command, and reads the user's .bashrc and .profile at its end. If text is already a result of
+// Profile, Profile returns text unchanged, even if lines were added to text since then.
 func Profile(text string) string {
 	if strings.Contains(text, profileHead) && strings.Contains(text, profileTail) {
 		return text
@@ -47,8 +49,8 @@ func PathText(path string) string {
 }
 
 // InPlaceProfile returns the text of .profile for sandboxes in which shells read the machine's own
-// /etc/profile before .profile. In such a shell, only the kernel still has the shell's original
-// PATH.
+// /etc/profile before .profile. When such a shell reads .profile, only the kernel still has the PATH
+// with which the shell was started, in /proc/PID/environ.
 func InPlaceProfile(path string) string {
 	return `e2bctl_path=
 if [ -n "${E2B_SANDBOX-}" ] && [ -n "${BASH_VERSION-}" ]; then
@@ -75,8 +77,9 @@ done
 unset e2bctl_dir
 `
 
-// UserBashrc is the .bashrc of a new home. The prompt is the service's, whatever PS1 was:
-// programs that drive a terminal wait for the prompt that they set themselves.
+// UserBashrc is the .bashrc of a new home. It sets the prompt of E2B's service, even if PS1 already
+// had a value. It may do so, because programs that drive a terminal wait for a prompt that they set
+// themselves.
 const UserBashrc = `# Read by interactive shells, and by login shells of a sandbox.
 case $- in
 *i*) ;;
