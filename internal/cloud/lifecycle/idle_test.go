@@ -51,14 +51,14 @@ func TestIdle(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStage(t)
 				id := s.create(t, idle)
-				time.Sleep(part) // the time of the test alone: the evictor wakes at the limit
+				time.Sleep(part) //nolint:forbidigo // its time is fake: the evictor wakes at the limit
 				must.Do(t, tt.between(s, id))
-				time.Sleep(part)
+				time.Sleep(part) //nolint:forbidigo // its time is fake
 				synctest.Wait()
 				_, err := s.Get(id)
 				if tt.lives {
 					must.Do(t, err)
-					time.Sleep(part)
+					time.Sleep(part) //nolint:forbidigo // its time is fake
 					synctest.Wait()
 					_, err = s.Get(id)
 				}
