@@ -129,6 +129,9 @@ func (n *NewSandboxFlags) Options() []sandbox.CreateOption {
 	return append(options, n.Network.options()...)
 }
 
+// Idle reports whether the sandbox has an idle limit.
+func (n *NewSandboxFlags) Idle() bool { return n.idle != 0 }
+
 // lifetimeGiven reports whether the user gave the lifetime, under any of its names.
 func (n *NewSandboxFlags) lifetimeGiven() (given bool) {
 	n.given.Visit(func(flag *pflag.Flag) { given = given || flag.Value == &n.Lifetime })
