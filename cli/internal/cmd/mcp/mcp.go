@@ -201,7 +201,7 @@ func run(ctx context.Context, opts *options) (err error) {
 func (o *options) sandboxOptions() []sandbox.CreateOption {
 	o.New.Network.DenyPrivate = o.New.Network.Given()
 	options := o.New.Options()
-	if o.Keep && o.New.Lifetime == 0 && !o.New.Idle() {
+	if o.Keep && o.New.Lifetime == 0 {
 		options = append(options, sandbox.WithExpiry(sandbox.Expiry{After: time.Hour, Renew: true}))
 	}
 	if o.New.Network.Given() {
