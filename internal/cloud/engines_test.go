@@ -220,7 +220,7 @@ func TestPromisesRefuse(t *testing.T) {
 	t.Parallel()
 	e := newTwoEngines()
 	e.docker.lacks = engine.Everything()
-	for _, f := range []engine.Feature{engine.Volumes, engine.HeaderRules, engine.Pauses, engine.SavedFiles} {
+	for _, f := range []engine.Feature{engine.Volumes, engine.HeaderRules, engine.Pauses, engine.SavedFiles, engine.IdleLimits} {
 		e.docker.lacks.Lack("the moon is new for "+string(f), f)
 	}
 	c := e.start(t, Options{State: t.TempDir()})
@@ -237,6 +237,7 @@ func TestPromisesRefuse(t *testing.T) {
 	refused(sandboxes, `{"templateID":"base-docker","network":{"allowOut":["a.test"],"denyOut":["0.0.0.0/0"],"rules":{"a.test":[{"transform":{"headers":{"X":"y"}}}]}}}`, "network.rules", engine.HeaderRules)
 	refused(sandboxes, `{"templateID":"base-docker","autoPause":true}`, "autoPause", engine.Pauses)
 	refused(sandboxes, `{"templateID":"base-docker","autoPause":true,"autoPauseMemory":false}`, "autoPause", engine.SavedFiles)
+	refused(sandboxes, `{"templateID":"base-docker","idleTimeout":60}`, "idleTimeout", engine.IdleLimits)
 	if len(e.docker.boxes) > 0 {
 		t.Errorf("%d sandboxes were started", len(e.docker.boxes))
 	}

@@ -42,12 +42,13 @@ type NewSandboxFlags struct {
 func (n *NewSandboxFlags) Add(cmd *cobra.Command, lifetime string) {
 	n.all = pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
 	n.all.StringVarP(&n.Template, "template", "t", "", "create the sandbox from template `NAME`")
-	n.id.add(n.all)
+	n.addOne()
 	n.add(cmd, lifetime)
 }
 
 // AddMany works like Add, but is for a command that creates any number of sandboxes. It does not
-// add the flags that write an ID to a file, because there is no single ID.
+// add the flags that write an ID to a file, because there is no single ID, nor --idle, because such a
+// command ends unused sandboxes itself.
 func (n *NewSandboxFlags) AddMany(cmd *cobra.Command, lifetime string) {
 	n.all = pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
 	n.all.StringVarP(&n.Template, "template", "t", "", "create the sandboxes from template `NAME`")
@@ -59,14 +60,19 @@ func (n *NewSandboxFlags) AddMany(cmd *cobra.Command, lifetime string) {
 func (n *NewSandboxFlags) AddNew(cmd *cobra.Command, lifetime string) {
 	n.all = pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
 	n.all.StringVar(&n.Template, "new", "", "create a sandbox from `TEMPLATE`")
-	n.id.add(n.all)
+	n.addOne()
 	n.add(cmd, lifetime)
+}
+
+// addOne adds the flags of a command that creates one sandbox.
+func (n *NewSandboxFlags) addOne() {
+	n.id.add(n.all)
+	n.all.Var(&n.idle, "idle", "end the sandbox when nothing has used it for this long;\nwithout --lifetime it then lives as long as it is used;\nneeds a local cloud")
 }
 
 func (n *NewSandboxFlags) add(cmd *cobra.Command, lifetime string) {
 	n.all.StringVar(&n.image, "image", "", "begin with the files of container image `REF`, without a\ntemplate; needs a local cloud")
 	n.all.Var(&n.Lifetime, "lifetime", lifetime)
-	n.all.Var(&n.idle, "idle", "end the sandbox when nothing has used it for this long;\nwithout --lifetime it then lives as long as it is used;\nneeds a local cloud")
 	n.all.VarP(&n.metadata, "metadata", "m", "metadata of the sandbox, repeatable")
 	n.all.BoolVar(&n.noCI, "no-ci-metadata", false, "without metadata about the CI job (e2bctl help ci)")
 	n.all.Var(&n.volumes, "volume", "show a volume as a directory of the sandbox, repeatable")

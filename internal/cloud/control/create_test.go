@@ -110,6 +110,8 @@ func TestImageOf(t *testing.T) {
 	for body, want := range map[string]int{
 		`{"templateID":"base","resources":{"cpuCount":-1}}`: 400, `{"templateID":"base","resources":{"memoryBytes":-1}}`: 400, `{"templateID":"base","resources":{"diskBytes":-1}}`: 400, `{"templateID":"base","resources":{"memoryBytes":0.5}}`: 400,
 		`{"templateID":"none","image":"python:3"}`: 404, `{"templateID":"base","image":"python:3"}`: 400, `{"templateID":"registry.test/python:3"}`: 400,
+		`{"templateID":"base","idleTimeout":0}`: 400, `{"templateID":"base","idleTimeout":-1}`: 400, `{"templateID":"base","idleTimeout":"1"}`: 400,
+		`{"templateID":"base","idleTimeout":60,"timeout":60}`: 400, `{"templateID":"base","idleTimeout":86400}`: 400,
 		`{"templateID":"base","image":"` + strings.Repeat("x", maxImageName+1) + `"}`: 400,
 	} {
 		if response, text := s.do(t, "POST", "/v2/sandboxes", body); response.StatusCode != want {

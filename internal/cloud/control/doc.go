@@ -32,6 +32,14 @@
 // only be resumed with memory false. A sandbox whose memory this machine cannot restore can also
 // only be resumed with memory false; otherwise, connect answers 400.
 //
+// # Idle limits
+//
+// The field idleTimeout of a create request, which the service does not have, ends or pauses the sandbox
+// when nothing has used it for this many seconds. It must be less than timeout. Without timeout, the
+// sandbox lives for the longest lifetime. GET /local/features has the field idle, and GET of a sandbox
+// has idleTimeout. A sandbox that the limit ended has the reason idle. An engine without idle limits
+// refuses the field with 400.
+//
 // # Snapshots, forks and templates
 //
 // Snapshots and forks keep the files of a sandbox, which continues to run. They keep its memory

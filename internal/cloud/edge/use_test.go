@@ -1,8 +1,14 @@
 package edge
 
 import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -10,6 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // TestFrames checks which frames of a websocket carry a message, wherever the stream is cut.
@@ -77,5 +85,81 @@ func TestKeepalive(t *testing.T) {
 		if got := isKeepalive(append([]byte{0, 0, 0, 0, byte(len(text))}, text...)); got != want {
 			t.Errorf("%s: got %v, want %v", text, got, want)
 		}
+	}
+}
+
+// TestUses checks which requests are a use of a sandbox.
+func TestUses(t *testing.T) {
+	t.Parallel()
+	const id, token = "iused", "token"
+	c := start(t)
+	var uses atomic.Int64
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			_, _ = io.Copy(io.Discard, r.Body)
+			return
+		}
+		conn, stream, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = io.Copy(conn, stream) // an echo
+	}
+	ports := map[int]http.HandlerFunc{3000: answer, protocol.PortEnvd: answer, protocol.PortInterpreter: answer}
+	c.Add(Sandbox{ID: id, AccessToken: token, Dial: serve(t, ports), Use: func() { uses.Add(1) }})
+	for name, tt := range map[string]struct {
+		method, path string
+		port         int
+		token        string
+		want         bool
+	}{
+		"a port":                    {"GET", "/health", 3000, "", true},
+		"a call of envd":            {"POST", "/process.Process/List", protocol.PortEnvd, token, true},
+		"envd without the token":    {"POST", "/process.Process/List", protocol.PortEnvd, "", false},
+		"health of envd":            {"GET", "/health", protocol.PortEnvd, token, false},
+		"metrics of envd":           {"GET", "/metrics", protocol.PortEnvd, token, false},
+		"health of the interpreter": {"GET", "/health", protocol.PortInterpreter, "", false},
+		"code":                      {"POST", "/execute", protocol.PortInterpreter, "", true},
+	} {
+		uses.Store(0)
+		r, err := http.NewRequestWithContext(t.Context(), tt.method, c.url+tt.path, http.NoBody)
+		must.Do(t, err)
+		r.Host = fmt.Sprintf("%d-%s.localhost", tt.port, id)
+		r.Header.Set(protocol.HeaderAccess, tt.token)
+		res, err := http.DefaultClient.Do(r)
+		must.Do(t, err)
+		must.Do(t, res.Body.Close())
+		if tt.want {
+			patience.Until(t, name+": the begin and the end", func() bool { return uses.Load() >= 2 })
+		} else if n := uses.Load(); n != 0 {
+			t.Errorf("%s: %d uses, want none", name, n)
+		}
+	}
+
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(c.url, "http://"))
+	must.Do(t, err)
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: 3000-%s.localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", id)
+	must.Do(t, err)
+	reader := bufio.NewReader(conn)
+	res, err := http.ReadResponse(reader, nil)
+	must.Do(t, err)
+	defer res.Body.Close()
+	echo := func(frame string) int64 { // the echo has passed, so both directions are counted
+		uses.Store(0)
+		_, err := io.WriteString(conn, frame)
+		must.Do(t, err)
+		_, err = io.ReadFull(reader, make([]byte, len(frame)))
+		must.Do(t, err)
+		return uses.Load()
+	}
+	if n := echo("\x89\x00"); n != 0 {
+		t.Errorf("a ping and its echo: %d uses, want none", n)
+	}
+	if n := echo("\x81\x01a"); n != 2 {
+		t.Errorf("a message and its echo: %d uses, want 2", n)
 	}
 }
