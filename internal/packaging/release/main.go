@@ -1,5 +1,6 @@
 // Command release makes the packages of a release from programs that were built by the go command: an archive,
-// a wheel and a package of npm for each program, the package of npm that needs them, and the checksums of all.
+// a wheel and a package of npm for each program, the package of npm that needs them, a .deb and
+// a .rpm for each program for Linux, and the checksums of all.
 //
 //	go run ./internal/packaging/release -output .tmp/packages -manual DIR -completions DIR PROGRAM...
 package main
@@ -70,7 +71,39 @@ func (r *release) make(ctx context.Context, programs []string) error {
 		return err
 	}
 	paths = append(paths, parent)
-	return packaging.WriteChecksums(r.output, paths)
+	ofSystems, err := r.linux(ctx, paths)
+	if err != nil {
+		return err
+	}
+	return packaging.WriteChecksums(r.output, append(paths, ofSystems...))
+}
+
+// linux makes the packages of Linux distributions from the archives among paths, and returns their
+// paths. Without a manual there are none, because these packages have one.
+func (r *release) linux(ctx context.Context, paths []string) ([]string, error) {
+	output, err := filepath.Abs(r.output)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"run", "-C", "internal/packaging/linux", ".", "-output", output}
+	fixed := len(args)
+	for _, path := range paths {
+		if name := filepath.Base(path); strings.Contains(name, "_linux_") && strings.HasSuffix(name, ".tar.gz") {
+			args = append(args, filepath.Join(output, name))
+		}
+	}
+	if len(args) == fixed || r.manual == "" || r.completions == "" {
+		return nil, nil
+	}
+	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("packages of Linux distributions: %w\n%s", err, out)
+	}
+	debs, err := filepath.Glob(filepath.Join(r.output, "*.deb"))
+	if err != nil {
+		return nil, err
+	}
+	rpms, err := filepath.Glob(filepath.Join(r.output, "*.rpm"))
+	return append(debs, rpms...), err
 }
 
 // common returns the files that all archives have.
@@ -83,11 +116,11 @@ func (r *release) common() ([]packaging.File, error) {
 		}
 		files = append(files, packaging.File{Name: name, Content: text})
 	}
-	for dir, below := range map[string]string{r.manual: "man", r.completions: "completions"} {
-		if dir == "" {
+	for _, some := range []struct{ dir, below string }{{r.manual, "man"}, {r.completions, "completions"}} {
+		if some.dir == "" {
 			continue
 		}
-		more, err := packaging.FilesOf(os.DirFS(dir), below)
+		more, err := packaging.FilesOf(os.DirFS(some.dir), some.below)
 		if err != nil {
 			return nil, err
 		}
