@@ -90,7 +90,7 @@ release: ## build e2bctl for Linux, macOS and Windows to .tmp/release, each with
 packages: release ## archives, wheels of pip, packages of npm, .deb, .rpm and checksums of what make release builds, to .tmp/packages
 	@export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct); rm -rf .tmp/release/manual; \
 	go run ./cli/manual -man .tmp/release/manual/man -completions .tmp/release/manual/completions; \
-	go run ./internal/packaging/release -output .tmp/packages -manual .tmp/release/manual/man -completions .tmp/release/manual/completions \
+	go run ./internal/packaging/release -output .tmp/packages -distributions -manual .tmp/release/manual/man -completions .tmp/release/manual/completions \
 		$(foreach system,$(RELEASES),$(RELEASE)/e2bctl-$(subst /,-,$(system))$(if $(findstring windows,$(system)),.exe)); \
 	ls -l .tmp/packages
 

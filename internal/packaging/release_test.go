@@ -203,3 +203,65 @@ func TestSBOM(t *testing.T) {
 		t.Errorf("got the dependencies %+v", got.Dependencies)
 	}
 }
+
+// TestNotes checks that a release has the notes of its version, and that a tag without notes is an error.
+func TestNotes(t *testing.T) {
+	t.Parallel()
+	changelog := []byte("# Changes\n\n## Unreleased\n\n- new\n\n## v0.2.0 (2026-12-01)\n\n- second\n  ### not a version\n\n## v0.2.0-rc.1\n\n- candidate\n")
+	for version, want := range map[string]string{
+		"(devel)": "- new\n", "v0.2.1-0.20261129014105-8b66269e0000": "- new\n", "v0.2.0": "- second\n  ### not a version\n", "v0.2.0-rc.1": "- candidate\n",
+	} {
+		if got, err := packaging.Notes(&packaging.Build{Version: version}, changelog); err != nil || string(got) != want {
+			t.Errorf("%s has the notes %q and %v, want %q", version, got, err, want)
+		}
+	}
+	if got, err := packaging.Notes(&packaging.Build{Version: "v0.3.0"}, changelog); err == nil || !strings.Contains(err.Error(), `no section "## v0.3.0"`) {
+		t.Errorf("a tag without notes: got %q and %v", got, err)
+	}
+}
+
+// TestReproducible makes the packages for one platform from two copies of the sources, and compares their
+// bytes.
+func TestReproducible(t *testing.T) {
+	t.Parallel()
+	var sums [2]string
+	for i, name := range []string{"one", "another/below"} {
+		dir := filepath.Join(t.TempDir(), name)
+		copySources(t, dir)
+		for _, args := range [][]string{
+			{"build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", "built/e2bctl", "./cli/e2bctl"},
+			{"run", "./cli/manual", "-man", "built/man", "-completions", "built/completions"},
+			{"run", "./internal/packaging/release", "-output", "built/packages", "-manual", "built/man", "-completions", "built/completions", "built/e2bctl"},
+		} {
+			cmd := exec.CommandContext(t.Context(), "go", args...)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath", "SOURCE_DATE_EPOCH=1700000000")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("go %q: %v\n%s", args, err, out)
+			}
+		}
+		text, err := os.ReadFile(filepath.Join(dir, "built/packages/checksums.txt"))
+		must.Do(t, err)
+		sums[i] = string(text)
+	}
+	if strings.Count(sums[0], "\n") != 4 || sums[0] != sums[1] {
+		t.Errorf("the packages are\n%s\nand from another directory\n%s", sums[0], sums[1])
+	}
+}
+
+// copySources copies the sources that the repository has to dir.
+func copySources(t *testing.T, dir string) {
+	t.Helper()
+	list := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	list.Dir = "../.."
+	out, err := list.Output()
+	must.Do(t, err)
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		text, err := os.ReadFile(filepath.Join(list.Dir, name))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // deleted, and not yet committed
+		}
+		must.Do(t, err)
+		must.Do(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700))
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
+	}
+}
