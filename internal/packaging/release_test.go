@@ -18,6 +18,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/interop"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/packaging"
 )
@@ -51,9 +52,40 @@ func contents(t *testing.T, path string) map[string][]byte {
 	return all
 }
 
-// TestWheel installs a wheel as a user would, and runs a cloud with its module.
+// pytestFiles are tests of a user, with the official SDK.
+var pytestFiles = map[string]string{
+	"conftest.py": `
+import os, pytest
+
+@pytest.fixture(scope="session", autouse=True)
+def variables():
+    os.environ["E2B_API_KEY"] = "before"
+    yield
+    assert os.environ["E2B_API_KEY"] == "before", "the fixture did not set the variables back"
+`,
+	"test_cloud.py": `
+import os
+from e2b import Sandbox
+import e2bctl
+
+def test_fixture(e2b_cloud):
+    assert os.environ["E2B_API_KEY"] == e2b_cloud.api_key
+    with Sandbox.create() as sandbox:
+        assert sandbox.commands.run("echo hi").stdout == "hi\n"
+
+def test_local_cloud():
+    with e2bctl.local_cloud():
+        with Sandbox.create() as sandbox:
+            assert sandbox.commands.run("echo hi").stdout == "hi\n"
+`,
+}
+
+// TestWheel installs a wheel as a user would, and runs a cloud with its module, with the official SDK, and with
+// the fixture of pytest.
 func TestWheel(t *testing.T) {
 	t.Parallel()
+	python, sdk := interop.NewestPython.FindPython(t)
+	_, pytest := interop.Pytest.FindPython(t)
 	path, dir := built(t), t.TempDir()
 	b, err := packaging.ReadBuild(path)
 	must.Do(t, err)
@@ -87,7 +119,7 @@ func TestWheel(t *testing.T) {
 		}
 		return strings.TrimSpace(string(out))
 	}
-	run("python3", "-m", "venv", venv)
+	run(python, "-m", "venv", venv)
 	run(venv+"/bin/pip", "install", "--no-index", wheel)
 	if got := run(venv+"/bin/e2bctl", "version"); !strings.HasPrefix(got, "e2bctl ") {
 		t.Errorf("the installed command prints %q", got)
@@ -112,6 +144,13 @@ except RuntimeError as error:
 `)
 	if want := venv + "/bin/e2bctl\n[] True\nbefore False\nended\nTrue"; got != want {
 		t.Errorf("the module prints %q, want %q", got, want)
+	}
+	for _, path := range []string{"test_cloud.py", "conftest.py"} {
+		must.Do(t, os.WriteFile(filepath.Join(dir, path), []byte(pytestFiles[path]), 0o600))
+	}
+	got = run("env", "PYTHONPATH="+sdk+":"+pytest, venv+"/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", dir+"/test_cloud.py")
+	if !strings.Contains(got, "2 passed") {
+		t.Errorf("pytest prints %s", got)
 	}
 	run(venv+"/bin/pip", "uninstall", "--yes", "e2bctl")
 	if _, err := os.Stat(venv + "/bin/e2bctl"); !errors.Is(err, os.ErrNotExist) {
