@@ -157,7 +157,7 @@ func extract(archive, dir string) (at time.Time, err error) {
 	if err != nil {
 		return at, err
 	}
-	defer from.Close()
+	defer func() { _ = from.Close() }() // it was only read
 	compressed, err := gzip.NewReader(from)
 	if err != nil {
 		return at, err
@@ -166,7 +166,7 @@ func extract(archive, dir string) (at time.Time, err error) {
 	if err != nil {
 		return at, err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // its files are closed
 	for entries := tar.NewReader(compressed); ; {
 		header, err := entries.Next()
 		if errors.Is(err, io.EOF) {
