@@ -87,10 +87,10 @@ release: ## build e2bctl for Linux, macOS and Windows to .tmp/release, each with
 	done
 
 .PHONY: packages
-packages: release ## archives, wheels of pip, packages of npm and checksums of what make release builds, to .tmp/packages
+packages: release ## archives, wheels of pip, packages of npm, .deb, .rpm and checksums of what make release builds, to .tmp/packages
 	@export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct); rm -rf .tmp/release/manual; \
 	go run ./cli/manual -man .tmp/release/manual/man -completions .tmp/release/manual/completions; \
-	go run ./internal/packaging/release -output .tmp/packages -manual .tmp/release/manual/man -completions .tmp/release/manual/completions \
+	go run ./internal/packaging/release -output .tmp/packages -distributions -manual .tmp/release/manual/man -completions .tmp/release/manual/completions \
 		$(foreach system,$(RELEASES),$(RELEASE)/e2bctl-$(subst /,-,$(system))$(if $(findstring windows,$(system)),.exe)); \
 	ls -l .tmp/packages
 
@@ -131,6 +131,7 @@ lint: words $(BIN)/lint ## run the linters of internal/tools/lint, go vet's amon
 	go vet -vettool=$(BIN)/lint -every-package ./...
 	cd internal/tools && go vet -vettool=../../$(BIN)/lint -every-package ./... && go test -count=1 -vet=off ./lint
 	cd $(KUBERNETES) && go vet -vettool=$(CURDIR)/$(BIN)/lint -every-package ./... && go test -count=1 -vet=off ./...
+	cd internal/packaging/linux && go vet -vettool=$(CURDIR)/$(BIN)/lint -every-package ./... && go test -count=1 -vet=off ./...
 
 .PHONY: generate
 generate: ## write internal/gen from internal/proto, and the example's wheel

@@ -23,10 +23,13 @@ var (
 		"newest":        pinned.Python("python-newest", pinned.Folder(pins, "python/newest")),
 		"2.45":          pinned.Python("python-2.45", pinned.Folder(pins, "python/2.45")),
 		"others":        pinned.Python("python-others", pinned.Folder(pins, "python/others")),
+		"pytest":        pinned.Python("python-pytest", pinned.Folder(pins, "python/pytest")),
 		"openai-agents": pinned.Python("python-openai-agents", pinned.Folder(pins, "python/openai-agents")),
 	}
 	// NewestPython has the newest SDK for Python, for the tests of other modules.
 	NewestPython = pythonSets["newest"]
+	// Pytest has pytest, for the fixture of the Python package e2bctl.
+	Pytest = pythonSets["pytest"]
 	// NewestJS has the newest SDK for JavaScript, for the tests of other packages. It needs [Node].
 	NewestJS = jsSets["newest"]
 	// Node is the Node.js that the newest JavaScript SDK needs. It is newer than Debian's Node.js.

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/interop"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/packaging"
 )
@@ -51,9 +52,40 @@ func contents(t *testing.T, path string) map[string][]byte {
 	return all
 }
 
-// TestWheel installs a wheel as a user would, and runs a cloud with its module.
+// pytestFiles are tests of a user, with the official SDK.
+var pytestFiles = map[string]string{
+	"conftest.py": `
+import os, pytest
+
+@pytest.fixture(scope="session", autouse=True)
+def variables():
+    os.environ["E2B_API_KEY"] = "before"
+    yield
+    assert os.environ["E2B_API_KEY"] == "before", "the fixture did not set the variables back"
+`,
+	"test_cloud.py": `
+import os
+from e2b import Sandbox
+import e2bctl
+
+def test_fixture(e2b_cloud):
+    assert os.environ["E2B_API_KEY"] == e2b_cloud.api_key
+    with Sandbox.create() as sandbox:
+        assert sandbox.commands.run("echo hi").stdout == "hi\n"
+
+def test_local_cloud():
+    with e2bctl.local_cloud():
+        with Sandbox.create() as sandbox:
+            assert sandbox.commands.run("echo hi").stdout == "hi\n"
+`,
+}
+
+// TestWheel installs a wheel as a user would, and runs a cloud with its module, with the official SDK, and with
+// the fixture of pytest.
 func TestWheel(t *testing.T) {
 	t.Parallel()
+	python, sdk := interop.NewestPython.FindPython(t)
+	_, pytest := interop.Pytest.FindPython(t)
 	path, dir := built(t), t.TempDir()
 	b, err := packaging.ReadBuild(path)
 	must.Do(t, err)
@@ -87,7 +119,7 @@ func TestWheel(t *testing.T) {
 		}
 		return strings.TrimSpace(string(out))
 	}
-	run("python3", "-m", "venv", venv)
+	run(python, "-m", "venv", venv)
 	run(venv+"/bin/pip", "install", "--no-index", wheel)
 	if got := run(venv+"/bin/e2bctl", "version"); !strings.HasPrefix(got, "e2bctl ") {
 		t.Errorf("the installed command prints %q", got)
@@ -112,6 +144,13 @@ except RuntimeError as error:
 `)
 	if want := venv + "/bin/e2bctl\n[] True\nbefore False\nended\nTrue"; got != want {
 		t.Errorf("the module prints %q, want %q", got, want)
+	}
+	for _, path := range []string{"test_cloud.py", "conftest.py"} {
+		must.Do(t, os.WriteFile(filepath.Join(dir, path), []byte(pytestFiles[path]), 0o600))
+	}
+	got = run("env", "PYTHONPATH="+sdk+":"+pytest, venv+"/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", dir+"/test_cloud.py")
+	if !strings.Contains(got, "2 passed") {
+		t.Errorf("pytest prints %s", got)
 	}
 	run(venv+"/bin/pip", "uninstall", "--yes", "e2bctl")
 	if _, err := os.Stat(venv + "/bin/e2bctl"); !errors.Is(err, os.ErrNotExist) {
@@ -201,5 +240,67 @@ func TestSBOM(t *testing.T) {
 	}
 	if len(got.Dependencies) != 1 || !slices.Equal(got.Dependencies[0].DependsOn, []string{"pkg:golang/example.test/m@v1.0.0"}) {
 		t.Errorf("got the dependencies %+v", got.Dependencies)
+	}
+}
+
+// TestNotes checks that a release has the notes of its version, and that a tag without notes is an error.
+func TestNotes(t *testing.T) {
+	t.Parallel()
+	changelog := []byte("# Changes\n\n## Unreleased\n\n- new\n\n## v0.2.0 (2026-12-01)\n\n- second\n  ### not a version\n\n## v0.2.0-rc.1\n\n- candidate\n")
+	for version, want := range map[string]string{
+		"(devel)": "- new\n", "v0.2.1-0.20261129014105-8b66269e0000": "- new\n", "v0.2.0": "- second\n  ### not a version\n", "v0.2.0-rc.1": "- candidate\n",
+	} {
+		if got, err := packaging.Notes(&packaging.Build{Version: version}, changelog); err != nil || string(got) != want {
+			t.Errorf("%s has the notes %q and %v, want %q", version, got, err, want)
+		}
+	}
+	if got, err := packaging.Notes(&packaging.Build{Version: "v0.3.0"}, changelog); err == nil || !strings.Contains(err.Error(), `no section "## v0.3.0"`) {
+		t.Errorf("a tag without notes: got %q and %v", got, err)
+	}
+}
+
+// TestReproducible makes the packages for one platform from two copies of the sources, and compares their
+// bytes.
+func TestReproducible(t *testing.T) {
+	t.Parallel()
+	var sums [2]string
+	for i, name := range []string{"one", "another/below"} {
+		dir := filepath.Join(t.TempDir(), name)
+		copySources(t, dir)
+		for _, args := range [][]string{
+			{"build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", "built/e2bctl", "./cli/e2bctl"},
+			{"run", "./cli/manual", "-man", "built/man", "-completions", "built/completions"},
+			{"run", "./internal/packaging/release", "-output", "built/packages", "-manual", "built/man", "-completions", "built/completions", "built/e2bctl"},
+		} {
+			cmd := exec.CommandContext(t.Context(), "go", args...)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath", "SOURCE_DATE_EPOCH=1700000000")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("go %q: %v\n%s", args, err, out)
+			}
+		}
+		text, err := os.ReadFile(filepath.Join(dir, "built/packages/checksums.txt"))
+		must.Do(t, err)
+		sums[i] = string(text)
+	}
+	if strings.Count(sums[0], "\n") != 4 || sums[0] != sums[1] {
+		t.Errorf("the packages are\n%s\nand from another directory\n%s", sums[0], sums[1])
+	}
+}
+
+// copySources copies the sources that the repository has to dir.
+func copySources(t *testing.T, dir string) {
+	t.Helper()
+	list := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	list.Dir = "../.."
+	out, err := list.Output()
+	must.Do(t, err)
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		text, err := os.ReadFile(filepath.Join(list.Dir, name))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // deleted, and not yet committed
+		}
+		must.Do(t, err)
+		must.Do(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700))
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
 }

@@ -1,5 +1,6 @@
 // Command release makes the packages of a release from programs that were built by the go command: an archive,
-// a wheel and a package of npm for each program, the package of npm that needs them, and the checksums of all.
+// a wheel and a package of npm for each program, the package of npm that needs them, a .deb and
+// a .rpm for each program for Linux, the checksums of all, and the notes of the release from CHANGELOG.md.
 //
 //	go run ./internal/packaging/release -output .tmp/packages -manual DIR -completions DIR PROGRAM...
 package main
@@ -24,6 +25,7 @@ func main() {
 	flag.StringVar(&r.output, "output", "", "write the packages to `DIR`, in place of what is there")
 	flag.StringVar(&r.manual, "manual", "", "the pages for man in `DIR` are part of the archives")
 	flag.StringVar(&r.completions, "completions", "", "the scripts for completion in `DIR` are part of the archives")
+	flag.BoolVar(&r.distributions, "distributions", false, "make a .deb and a .rpm of each archive for Linux, too; they need -manual and -completions")
 	flag.Parse()
 	if err := r.make(context.Background(), flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
@@ -31,8 +33,11 @@ func main() {
 	}
 }
 
-// release has the directories of a release.
-type release struct{ output, manual, completions string }
+// release has the settings of a release.
+type release struct {
+	output, manual, completions string
+	distributions               bool // make packages of Linux distributions, too
+}
 
 func (r *release) make(ctx context.Context, programs []string) error {
 	if r.output == "" || len(programs) == 0 {
@@ -65,12 +70,54 @@ func (r *release) make(ctx context.Context, programs []string) error {
 	if err != nil {
 		return err
 	}
+	notes, err := packaging.Notes(&first, common[1].Content)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(r.output, "release-notes.md"), notes, 0o644); err != nil {
+		return err
+	}
 	parent, err := packaging.NPM(&first, r.output, common[0])
 	if err != nil {
 		return err
 	}
 	paths = append(paths, parent)
+	if r.distributions {
+		more, err := r.linux(ctx, paths)
+		if err != nil {
+			return err
+		}
+		paths = append(paths, more...)
+	}
 	return packaging.WriteChecksums(r.output, paths)
+}
+
+// linux makes the packages of Linux distributions from the archives among paths, and returns their
+// paths.
+func (r *release) linux(ctx context.Context, paths []string) ([]string, error) {
+	output, err := filepath.Abs(r.output)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"run", "-C", "internal/packaging/linux", ".", "-output", output}
+	fixed := len(args)
+	for _, path := range paths {
+		if name := filepath.Base(path); strings.Contains(name, "_linux_") && strings.HasSuffix(name, ".tar.gz") {
+			args = append(args, filepath.Join(output, name))
+		}
+	}
+	if len(args) == fixed {
+		return nil, nil
+	}
+	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("packages of Linux distributions: %w\n%s", err, out)
+	}
+	debs, err := filepath.Glob(filepath.Join(r.output, "*.deb"))
+	if err != nil {
+		return nil, err
+	}
+	rpms, err := filepath.Glob(filepath.Join(r.output, "*.rpm"))
+	return append(debs, rpms...), err
 }
 
 // common returns the files that all archives have.
@@ -83,11 +130,11 @@ func (r *release) common() ([]packaging.File, error) {
 		}
 		files = append(files, packaging.File{Name: name, Content: text})
 	}
-	for dir, below := range map[string]string{r.manual: "man", r.completions: "completions"} {
-		if dir == "" {
+	for _, some := range []struct{ dir, below string }{{r.manual, "man"}, {r.completions, "completions"}} {
+		if some.dir == "" {
 			continue
 		}
-		more, err := packaging.FilesOf(os.DirFS(dir), below)
+		more, err := packaging.FilesOf(os.DirFS(some.dir), some.below)
 		if err != nil {
 			return nil, err
 		}
