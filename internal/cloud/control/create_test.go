@@ -43,7 +43,7 @@ func TestCreateIsWhole(t *testing.T) {
 	s.must(t, "POST", "/secrets", `{"name":"KEY","value":"value"}`, 201)
 	yes, no := true, false
 	q := createRequest{
-		TemplateID: "made", Timeout: new(int32(77)), Secure: true, AllowInternetAccess: &yes, AutoPause: true, AutoPauseMemory: &yes, AutoResume: &autoResumeRequest{true},
+		TemplateID: "made", Timeout: new(int32(77)), IdleTimeout: new(int32(7)), Secure: true, AllowInternetAccess: &yes, AutoPause: true, AutoPauseMemory: &yes, AutoResume: &autoResumeRequest{true},
 		EnvVars: map[string]string{"A": "1"}, Metadata: map[string]string{"m": "n"}, MCP: map[string]any{"x": map[string]any{}}, IAM: json.RawMessage("null"),
 		Network: &networkRequest{
 			egressRequest: egressRequest{
@@ -73,7 +73,7 @@ func TestCreateIsWhole(t *testing.T) {
 	got.Egress, got.Network.Proxy.Sealed = nil, nil
 	want := lifecycle.Request{
 		Template: lifecycle.Template{ID: made.ID, Alias: "made", User: "me", Home: "/home/made", Workdir: "/work", Start: "start", Ready: "ready", Engine: engine.Docker, Image: &engine.Image{Reference: "a", Digest: "b"}},
-		Lifetime: 77 * time.Second, Secure: true, Envs: map[string]string{"A": "1", "B": "2"}, Metadata: map[string]string{"m": "n"}, Internet: &yes,
+		Lifetime: 77 * time.Second, Idle: 7 * time.Second, Secure: true, Envs: map[string]string{"A": "1", "B": "2"}, Metadata: map[string]string{"m": "n"}, Internet: &yes,
 		Network: &lifecycle.Network{
 			AllowOut: []string{"a.test"}, DenyOut: []string{"0.0.0.0/0"}, NameServers: []string{"9.9.9.9"}, Headers: map[string]map[string]string{"a.test": {"X": "${e2b.secrets.KEY}"}},
 			Proxy: &network.EgressProxy{Address: "proxy.test:1080", Username: "u", TLS: true, ServerName: "name.test", CACert: ca},

@@ -23,7 +23,7 @@ func TestSpecIsWhole(t *testing.T) {
 		Template: lifecycle.Template{ID: base.ID, Alias: "base", User: "me", Home: "/home/me", Workdir: "/work", Start: "start", Ready: "ready", Engine: engine.Room, Image: &engine.Image{Reference: "a", Digest: "b"}},
 		Lifetime: time.Hour, Secure: true, Envs: map[string]string{"A": "1"}, Metadata: map[string]string{"m": "n"}, Internet: new(true),
 		Network:   &lifecycle.Network{AllowOut: []string{"a.test"}, DenyOut: []string{"0.0.0.0/0"}, AllowPublicTraffic: new(false), MaskHost: "mask.test", HTTPSPorts: []int{443}},
-		AutoPause: true, KeepMemory: true, AutoResume: true, Headers: true,
+		AutoPause: true, KeepMemory: true, AutoResume: true, Headers: true, Idle: time.Minute,
 		Volumes: []lifecycle.VolumeMount{{ID: "1", Name: "data", Path: "/data"}}, Mounts: []mounts.Mount{{Dir: "/dir", Path: "/mounted", Writable: true}},
 	}
 	sb, err := v.Create(t.Context(), asked)
@@ -39,7 +39,7 @@ func TestSpecIsWhole(t *testing.T) {
 			empty = append(empty, v.Type().Field(i).Name)
 		}
 	}
-	if diff := cmp.Diff([]string{"PublicPorts", "Egress", "Asks", "Layers", "Files", "Memory"}, empty); diff != "" {
+	if diff := cmp.Diff([]string{"PublicPorts", "Egress", "Asks", "Layers", "Files", "Memory", "Use"}, empty); diff != "" {
 		t.Errorf("the fields that are not compared (-want +got):\n%s", diff)
 	}
 	check := func(what string, got lifecycle.Spec) {
@@ -49,7 +49,10 @@ func TestSpecIsWhole(t *testing.T) {
 		if got.Asks == nil || !reflect.DeepEqual(got.Egress, rules) {
 			t.Errorf("%s: got the rules %v and %v to ask with, want both", what, got.Egress, got.Asks)
 		}
-		got.Egress, got.Asks, got.Layers, got.Files, got.Memory = nil, nil, nil, "", ""
+		if got.Use == nil {
+			t.Errorf("%s: its uses are not noted", what)
+		}
+		got.Egress, got.Asks, got.Use, got.Layers, got.Files, got.Memory = nil, nil, nil, nil, "", ""
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
