@@ -51,15 +51,13 @@ func TestIdle(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStage(t)
 				id := s.create(t, idle)
-				time.Sleep(part) // the time of the test alone: the evictor wakes at the limit
+				s.Advance(part)
 				must.Do(t, tt.between(s, id))
-				time.Sleep(part)
-				synctest.Wait()
+				s.Advance(part)
 				_, err := s.Get(id)
 				if tt.lives {
 					must.Do(t, err)
-					time.Sleep(part)
-					synctest.Wait()
+					s.Advance(part)
 					_, err = s.Get(id)
 				}
 				gone, ok := errors.AsType[*lifecycle.NotFoundError](err)
