@@ -43,7 +43,8 @@ func TestResources(t *testing.T) {
 		if _, err := client.Create(t.Context(), sandbox.WithResources(small)); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "resources.") {
 			t.Errorf("got %v, want %v with the name of the resource", err, errors.ErrUnsupported)
 		}
-		t.Skip("this machine enforces no limits: " + missing)
+		t.Log("nothing else can be tried, because this machine enforces no limits: " + missing)
+		return
 	}
 
 	// check checks that programs of a sandbox see these resources, and that info shows them.
