@@ -73,6 +73,7 @@ type Options struct {
 	Rate         control.RateLimit // limit for requests with the same API key
 	Policy       network.Policy    // restricts the addresses that all sandboxes can reach
 	ProxyNames   bool              // passes names to the machine's proxy unchanged, as in network.Dialer
+	HostServices []network.Service // services of this machine that all sandboxes reach by name
 	Images       ImageSources      // sources of container images besides registries
 	Roots        *x509.CertPool    // trusted roots for the certificates of hosts with header rules; nil: the machine's roots
 	Logger       *slog.Logger      // nil: no log
@@ -103,6 +104,7 @@ type Cloud struct {
 	sandboxes *lifecycle.Registry
 	router    *edge.Router
 	peers     *peers
+	services  *network.Services // nil: none
 	server    *http.Server
 	address   net.Addr
 	trust     localtls.Trust

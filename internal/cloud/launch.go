@@ -239,6 +239,16 @@ func (c *Cloud) tellFailure(ctx context.Context, sandbox string, err error) {
 	c.logger("network").WarnContext(ctx, "the egressProxy of a sandbox failed", "sandbox", sandbox, "error", err)
 }
 
+// tellUse logs that a sandbox connected to a service of this machine.
+func (c *Cloud) tellUse(sandbox string, use network.Use) {
+	log := c.logger("network")
+	if use.Err != nil {
+		log.WarnContext(c.life, "a service of this machine did not accept the connection of a sandbox", "sandbox", sandbox, "service", use.Target, "address", use.Address, "error", use.Err)
+		return
+	}
+	log.InfoContext(c.life, "a sandbox connected to a service of this machine", "sandbox", sandbox, "service", use.Target, "address", use.Address)
+}
+
 // logger returns a logger for messages of the component name. Messages about a sandbox are also
 // added to that sandbox's log.
 func (c *Cloud) logger(name string) *slog.Logger { return c.telemetry.Logger(c.options.Logger, name) }
@@ -462,7 +472,8 @@ func (r *reachable) SetEgress(rules *network.Rules) {
 // egress returns the network access of a sandbox with these rules. Rules may allow a host without
 // naming it. If the cloud has the option Ask, the function in Ask decides about such hosts.
 func (c *Cloud) egress(id string, rules *network.Rules, denials *network.Denials, asks *network.Asks) *network.Egress {
-	e := &network.Egress{Dialer: c.dialer, Rules: rules, Denials: denials, Asks: asks, Peers: c.peers.paths}
+	e := &network.Egress{Dialer: c.dialer, Rules: rules, Denials: denials, Asks: asks, Peers: c.peers.paths, Services: c.services}
+	e.Used = func(use network.Use) { c.tellUse(id, use) }
 	if ask := c.options.Ask; ask != nil && !rules.Asks() {
 		e.Rules = rules.AskingOtherwise()
 		e.Ask = func(ctx context.Context, to network.Target) bool { return ask(ctx, id, to.Host, int(to.Port)) }

@@ -69,6 +69,7 @@ func (s *starting) steps() []func(context.Context) error {
 		s.openStore,
 		s.openService,
 		s.listen,
+		s.nameServices,
 		s.openMetrics,
 		s.openEngine,
 		s.openVolumes,
@@ -142,6 +143,16 @@ func (s *starting) listen(ctx context.Context) (err error) {
 	return nil
 }
 
+// nameServices checks the services of this machine that sandboxes may reach. It runs after listen,
+// because the cloud itself must not be one of them.
+func (s *starting) nameServices(context.Context) (err error) {
+	if len(s.options.HostServices) == 0 {
+		return nil
+	}
+	s.services, err = network.NewServices(s.options.HostServices, uint16(s.address.(*net.TCPAddr).Port))
+	return err
+}
+
 func (s *starting) openEngine(ctx context.Context) error {
 	s.engines = newEngines(s.options.Engine, s.openers, s.Cloud, s.dir)
 	own, err := s.engines.open(ctx, s.options.Engine)
@@ -152,6 +163,11 @@ func (s *starting) openEngine(ctx context.Context) error {
 	if s.options.Ask != nil {
 		if err := own.Report().Promises.Check(engine.NetworkRules); err != nil {
 			return fmt.Errorf("questions about hosts (--ask, local.WithAsk): %w", err)
+		}
+	}
+	if s.services != nil {
+		if err := check(own.Report(), engine.HostServices, "services of this machine (--host-service, local.WithHostService)"); err != nil {
+			return err
 		}
 	}
 	return s.avoidHidden(ctx, own.Report().Hidden)

@@ -9,6 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/kubelink"
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -84,6 +85,7 @@ type settings struct {
 	most         engine.Bounds
 	denyPrivate  bool
 	proxyNames   bool
+	services     []network.Service
 	ask          func(ctx context.Context, id, host string, port int) bool
 	images       images
 	logger       *slog.Logger
@@ -234,6 +236,28 @@ func WithoutPrivateNetworks() Option { return func(s *settings) { s.denyPrivate 
 // permits, including private networks and services of the proxy's own machine. Without a proxy the
 // option has no effect.
 func WithProxyNames() Option { return func(s *settings) { s.proxyNames = true } }
+
+// WithHostService lets all sandboxes reach a service of this machine, or of its network, by the name
+// NAME.host.internal. name is NAME, one label of a host name, or NAME:PORT if sandboxes use another
+// port than address. address is host:port, or unix: and the absolute path of a socket, which needs
+// NAME:PORT. With "db" and "127.0.0.1:5432", programs in a sandbox connect to
+// db.host.internal:5432. The option may be given several times, with other names.
+//
+// Nothing else of the host becomes reachable. The network rules of a sandbox still apply to the
+// name: a sandbox that denies [sandbox.AllTraffic], or that has no internet access, reaches the
+// service only if its rules allow the name. [WithoutPrivateNetworks] and rules about private
+// addresses do not apply. Each connection is in the sandbox's log, together with the reason if the
+// service did not accept it; the program in the sandbox then sees a connection that failed.
+//
+// Start fails if the address is link-local, of a metadata service, or the port of the cloud itself.
+// If host is a name, its address is looked up, and checked in the same way, for each connection.
+//
+// If [Report].Egress is "transparent", programs can use every protocol. Otherwise, only programs that
+// use the proxy of their environment reach the service. Pods and sandboxes of WebAssembly never reach
+// it: Start fails if they are the default engine.
+func WithHostService(name, address string) Option {
+	return func(s *settings) { s.services = append(s.services, network.Service{Name: name, Address: address}) }
+}
 
 // WithAsk sets a function that is called before a sandbox reaches a host that its network rules
 // allow without naming it. The rules of a sandbox that was created without rules allow every host

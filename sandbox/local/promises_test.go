@@ -6,7 +6,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -100,7 +103,7 @@ func tryOut(t *testing.T, engine engineCase, more ...local.Option) *promised {
 	shown := filepath.Join(t.TempDir(), "shown")
 	must.Do(t, errors.Join(os.Mkdir(shown, 0o755), os.WriteFile(filepath.Join(shown, "file"), []byte("of the host"), 0o644)))
 	options := append(engine.options(t), more...)
-	w := &promised{state: state, shown: shown, inside: shell{}}
+	w := &promised{state: state, shown: shown, inside: shell{}, options: options}
 	w.cloud = sandboxtest.New(t, append(slices.Clone(options), local.WithStateDir(state), local.WithAllowedMounts(shown))...)
 	if w.cloud.Report().Engine == local.EngineWasm {
 		w.inside = code{}
@@ -123,6 +126,8 @@ type promised struct {
 	state string
 	shown string // a directory that is allowed to be mounted
 	inside
+
+	options []local.Option // of the engine
 }
 
 // inside acts within sandboxes of an engine.
@@ -140,7 +145,7 @@ type inside interface {
 var errUntried = errors.New("not tried")
 
 // refusedByName are the features that are asked for by a call; others are there or not.
-var refusedByName = []string{"commands", "terminals", "pause with memory", "snapshots, forks and file pauses", "memory in snapshots, forks and pauses that outlast the cloud", "volumes", "header rules", "mounts of host directories"}
+var refusedByName = []string{"commands", "terminals", "pause with memory", "snapshots, forks and file pauses", "memory in snapshots, forks and pauses that outlast the cloud", "volumes", "header rules", "mounts of host directories", "services of this machine"}
 
 // check tries a feature and returns whether this engine has it, "yes" or "no". If the feature
 // cannot be tried here, it returns the promise of the engine.
@@ -198,6 +203,7 @@ func (w *promised) tries() map[string]func(*testing.T) (bool, error) {
 		"header rules":               w.headerRules,
 		"mounts of host directories": w.mounts,
 		"container images":           w.images,
+		"services of this machine":   w.hostServices,
 	}
 }
 
@@ -414,6 +420,26 @@ func (w *promised) headerRules(t *testing.T) (bool, error) {
 	}
 	defer sb.Close()
 	return output(t, sb, "user", `grep -c BEGIN /run/e2bctl/authority.pem`) == "1", nil
+}
+
+// hostServices asks a server of this machine by the name that a cloud gives it. Python uses the proxy
+// of its environment, if there is one.
+func (w *promised) hostServices(t *testing.T) (bool, error) {
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "served") }))
+	defer server.Close()
+	cloud, err := local.Start(t.Context(), append(slices.Clone(w.options), local.WithWarm(0), local.WithHostService("served:7000", server.Listener.Addr().String()))...)
+	if err != nil {
+		return false, err
+	}
+	defer cloud.Close()
+	sb, err := sandbox.Create(t.Context(), cloud.Option())
+	if err != nil {
+		return false, err
+	}
+	defer sb.Close()
+	return says(t, sb, `
+import urllib.request
+print(urllib.request.urlopen("http://served.host.internal:7000/").read().decode())`) == "served", nil
 }
 
 func (w *promised) mounts(t *testing.T) (bool, error) {

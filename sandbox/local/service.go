@@ -54,6 +54,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		AllowMounts:  allowed,
 		Policy:       network.Policy{DenyPrivate: s.denyPrivate},
 		ProxyNames:   s.proxyNames,
+		HostServices: s.services,
 		Ask:          s.ask,
 		Images:       cloud.ImageSources{Mirrors: s.images.mirrors, Insecure: s.images.insecure, Dirs: s.images.dirs, MaxBytes: s.images.maxBytes},
 		Logger:       s.logger,

@@ -24,7 +24,7 @@ func Words(text string) string {
 		" (local.WithAllowedMounts)", "",
 		" (local.WithWritableMounts)", "",
 		" (local.WithMount)", "",
-		", local.WithAsk)", ")",
+		", local.WithAsk)", ")", ", local.WithHostService)", ")",
 		" (local.SetupDocker in a program)", "",
 		"local.WithProxyNames", "e2bctl local up --proxy-names",
 		"local.WithIsolation(local.Restricted)", "--isolation restricted",

@@ -45,7 +45,10 @@ func (e *Egress) Answer(ctx context.Context, query []byte) []byte {
 func (e *Egress) lookUp(ctx context.Context, q dnsmessage.Question) ([]netip.Addr, dnsmessage.RCode) {
 	name := normalize(q.Name.String())
 	if e.peer(name) {
-		return e.lookUpPeer(ctx, name, q.Type)
+		return e.lookUpOwn(name, q.Type, relayAddress, func() error { return e.permitPeer(ctx, name) })
+	}
+	if s := e.Services.named(name); s != nil {
+		return e.lookUpOwn(name, q.Type, s.inside, func() error { return e.permitService(ctx, s, s.port) })
 	}
 	if e.Rules.DenyAll() && !e.Rules.named(name) && !e.asks() {
 		e.Denials.add(Denial{Host: name, Rule: e.Rules.denial()})
@@ -99,12 +102,12 @@ func (e *Egress) lookUp(ctx context.Context, q dnsmessage.Question) ([]netip.Add
 	return reachable, dnsmessage.RCodeSuccess
 }
 
-// lookUpPeer looks up the name of a sandbox for a program in e's sandbox. The result is the address
-// of the relay inside e's sandbox. The relay forwards the connections.
-func (e *Egress) lookUpPeer(ctx context.Context, name string, kind dnsmessage.Type) ([]netip.Addr, dnsmessage.RCode) {
+// lookUpOwn looks up a name that resolves to address only inside e's sandbox: the name of a sandbox
+// or of a service of this machine. permit returns a *[DeniedError] if the rules deny the name.
+func (e *Egress) lookUpOwn(name string, kind dnsmessage.Type, address netip.Addr, permit func() error) ([]netip.Addr, dnsmessage.RCode) {
 	var err error
 	if !e.asks() { // otherwise the connection asks
-		err = e.permitPeer(ctx, name)
+		err = permit()
 	}
 	denied, ok := errors.AsType[*DeniedError](err)
 	switch {
@@ -114,7 +117,7 @@ func (e *Egress) lookUpPeer(ctx context.Context, name string, kind dnsmessage.Ty
 	case err != nil:
 		return nil, dnsmessage.RCodeServerFailure
 	case kind == dnsmessage.TypeA:
-		return []netip.Addr{relayAddress}, dnsmessage.RCodeSuccess
+		return []netip.Addr{address}, dnsmessage.RCodeSuccess
 	}
 	return nil, dnsmessage.RCodeSuccess
 }

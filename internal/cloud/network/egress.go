@@ -87,6 +87,10 @@ type Egress struct {
 	Ask Answer
 	// Peers connects to other sandboxes. It is nil if other sandboxes cannot be reached.
 	Peers *Peers
+	// Services contains the services of this machine that have a name. It is nil if there are none.
+	Services *Services
+	// Used is called after each connection to one of Services, also if it failed. It may be nil.
+	Used func(Use)
 }
 
 // Door terminates the TLS of a connection from a sandbox, and forwards the requests on this
@@ -105,7 +109,7 @@ func (e *Egress) Closed() bool { return e.Rules.closed() }
 // allowed name is known.
 func (e *Egress) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
-		host = cmp.Or(e.standInFor(a), host)
+		host = cmp.Or(e.nameAt(a), host)
 	}
 	if e.peer(host) && port == e.Peers.Port {
 		return e.dialPeer(ctx, host)
@@ -135,8 +139,21 @@ func (e *Egress) reach(ctx context.Context, host string, port uint16, dial func(
 	if !literal && !validName(normalize(host)) || port == 0 {
 		return nil, fmt.Errorf("network: %.255q, port %d: not an address", host, port)
 	}
+	if s := e.Services.named(host); s != nil {
+		conn, err := e.dialService(ctx, s, port)
+		return conn, e.noted(err, port)
+	}
 	conn, err := dial(ctx, literal, host, port)
 	return conn, e.noted(err, port)
+}
+
+// nameAt returns the name that resolves to an address only in this sandbox. It returns "" if there is
+// no such name.
+func (e *Egress) nameAt(a netip.Addr) string {
+	if s := e.Services.at(a); s != nil {
+		return s.name
+	}
+	return e.standInFor(a)
 }
 
 // noted returns err. If err is a denial, noted counts the denial. If err is a failure of the
@@ -213,6 +230,9 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 		if heard, problem = listen(ctx, inside, port); problem == nil && e.decorates(heard.name) {
 			return e.throughDoor(heard.bytes), nil
 		}
+	}
+	if s := e.Services.at(address); s != nil {
+		return e.pass(ctx, inside, s.name, port, heard)
 	}
 	if name := e.standInFor(address); name != "" {
 		return e.connectName(ctx, inside, name, port, heard, problem)

@@ -58,7 +58,7 @@ func (r *Rules) headersAt(address string) ([]Header, bool) {
 }
 
 // relayAddress is the address of the relay inside a sandbox. The names of sandboxes resolve to this
-// address.
+// address. The relay forwards the connections.
 var relayAddress = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 func withPort(name string, port uint16) string {

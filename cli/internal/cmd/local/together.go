@@ -14,6 +14,7 @@ type togetherFlags struct {
 	each       cmdutil.MostFlags
 	noPrivate  bool
 	proxyNames bool
+	services   hostServices
 }
 
 func (o *togetherFlags) add(cmd *cobra.Command) {
@@ -22,6 +23,7 @@ func (o *togetherFlags) add(cmd *cobra.Command) {
 	o.each.Add(flags)
 	flags.BoolVar(&o.noPrivate, "no-private-networks", false, "deny sandboxes private addresses, such as those of a company's network")
 	flags.BoolVar(&o.proxyNames, "proxy-names", false, "ask the proxy in HTTPS_PROXY for names instead of addresses: it\ndecides what they lead to")
+	flags.Var(&o.services, "host-service", "let sandboxes reach a service of this machine as\nNAME.host.internal, such as db=127.0.0.1:5432, or\ndb:5432=unix:/run/db.sock, repeatable")
 }
 
 // arguments returns the flags that the user gave, as arguments for another process of e2bctl.
@@ -36,7 +38,7 @@ func (o *togetherFlags) arguments() []string {
 	if o.proxyNames {
 		arguments = append(arguments, "--proxy-names")
 	}
-	return arguments
+	return append(arguments, o.services.arguments()...)
 }
 
 // options returns the options that start a local cloud with the settings of the flags.
@@ -48,5 +50,5 @@ func (o *togetherFlags) options() []local.Option {
 	if o.proxyNames {
 		options = append(options, local.WithProxyNames())
 	}
-	return options
+	return append(options, o.services.options()...)
 }

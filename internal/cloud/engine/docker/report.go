@@ -52,9 +52,10 @@ func (e *Engine) promises() engine.Promises {
 		engine.Mounts:       e.noMounts(),
 		engine.Images:       "",
 		engine.IdleLimits:   "",
+		engine.HostServices: "",
 	}
 	if e.options.NetworkDisabled {
-		p[engine.AllEgress] = "network is off for every sandbox"
+		p.Lack("network is off for every sandbox", engine.AllEgress, engine.HostServices)
 	}
 	return p
 }

@@ -54,5 +54,6 @@ func (e *Engine) promises() engine.Promises {
 		engine.Mounts:       "directories belong to the server's machine, and pods run on others",
 		engine.Images:       "",
 		engine.IdleLimits:   "requests to a pod pass several servers, none of which sees all of them",
+		engine.HostServices: noRules,
 	}
 }

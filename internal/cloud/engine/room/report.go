@@ -33,6 +33,7 @@ func (r *Room) promise() {
 	if r.level != engine.Full {
 		why := fmt.Sprintf("at the isolation level %s it has no mounts", r.level)
 		p.Lack(why, engine.SharedLayers, engine.Volumes, engine.HeaderRules, engine.Mounts, engine.Images)
+		p.Lack(fmt.Sprintf("at the isolation level %s it has no network of its own", r.level), engine.HostServices)
 	}
 	if r.level == engine.Full && !r.ids.entersDirectories() {
 		p.Lack(noDirectories, engine.SharedLayers, engine.Volumes, engine.Mounts, engine.Images)

@@ -69,7 +69,7 @@ func (e *Engine) Report() engine.Report {
 	r.Notes = append(slices.Clone(r.Notes), "Python runs in WebAssembly, by Deno and Pyodide in "+e.env.Dir, packages)
 	r.Promises.Lack("there are no processes", engine.Commands, engine.Terminals, engine.Ports)
 	r.Promises.Lack("code runs as the user only", engine.TwoUsers)
-	r.Promises.Lack("Python in WebAssembly has no sockets", engine.AllEgress, engine.HeaderRules)
+	r.Promises.Lack("Python in WebAssembly has no sockets", engine.AllEgress, engine.HeaderRules, engine.HostServices)
 	r.Promises.Lack("there is nothing to run their programs", engine.Images)
 	return r
 }
