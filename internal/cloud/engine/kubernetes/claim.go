@@ -63,30 +63,20 @@ func (e *existsError) Error() string { return "the object " + e.name + " exists"
 // Then the sandbox is detached from the claim, and its object is like all others. If the claim gets no
 // sandbox, take makes a Sandbox object, as without a pool.
 func (e *Engine) take(ctx context.Context, o engine.SandboxOptions, name, pool string) (at place, err error) {
-	made, err := e.make(ctx, claims, &claim{
-		TypeMeta:   metav1.TypeMeta{APIVersion: claims.GroupVersion().String(), Kind: "SandboxClaim"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: e.options.Namespace, Labels: map[string]string{labelSandbox: o.ID, labelInstance: e.keys.instance}},
-		Spec: claimSpec{
-			WarmPoolRef: referenceName{pool},
-			Lifecycle:   claimLifecycle{metav1.NewTime(time.Now().Add(claimTime)), "Delete"},
-		},
-	})
-	if apierrors.IsAlreadyExists(err) {
-		return place{}, errClaimed
-	}
+	uid, err := e.claim(ctx, o.ID, name, pool)
 	if err != nil {
-		return place{}, fmt.Errorf("claim a sandbox of the pool %s: %w", pool, err)
+		return place{}, err
 	}
 	detached := false
 	defer func() {
 		if !detached {
-			e.dropClaim(context.WithoutCancel(ctx), name, made.GetUID())
+			e.dropClaim(context.WithoutCancel(ctx), name, uid)
 		}
 	}()
 	if err := e.noOther(ctx, o.ID); err != nil {
 		return place{}, err
 	}
-	taken, err := e.awaitTaken(ctx, name, made.GetUID())
+	taken, err := e.awaitTaken(ctx, name, uid)
 	if errors.Is(err, errNoneTaken) {
 		e.options.Logger.WarnContext(ctx, "a sandbox is made without its pool", "pool", pool, "error", err)
 		return e.create(ctx, o, name)
@@ -94,9 +84,28 @@ func (e *Engine) take(ctx context.Context, o engine.SandboxOptions, name, pool s
 	if err != nil {
 		return place{}, err
 	}
-	at, err = e.detach(ctx, o.ID, name, made.GetUID(), taken)
+	at, err = e.detach(ctx, o.ID, name, uid, taken)
 	detached = err == nil
 	return at, err
+}
+
+// claim makes the claim for a sandbox of a pool. The error is errClaimed if there is one already.
+func (e *Engine) claim(ctx context.Context, id, name, pool string) (types.UID, error) {
+	made, err := e.make(ctx, claims, &claim{
+		TypeMeta:   metav1.TypeMeta{APIVersion: claims.GroupVersion().String(), Kind: "SandboxClaim"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: e.options.Namespace, Labels: map[string]string{labelSandbox: id, labelInstance: e.keys.instance}},
+		Spec: claimSpec{
+			WarmPoolRef: referenceName{pool},
+			Lifecycle:   claimLifecycle{metav1.NewTime(time.Now().Add(e.options.claimTime)), "Delete"},
+		},
+	})
+	if apierrors.IsAlreadyExists(err) {
+		return "", errClaimed
+	}
+	if err != nil {
+		return "", fmt.Errorf("claim a sandbox of the pool %s: %w", pool, err)
+	}
+	return made.GetUID(), nil
 }
 
 // noOther returns an [existsError] if an object has the id of a sandbox. It asks the API server, because
@@ -161,6 +170,17 @@ func (e *Engine) detach(ctx context.Context, id, name string, uid types.UID, tak
 	if err := e.deleteClaim(ctx, name, uid); err != nil {
 		return place{}, err
 	}
+	if at, err = e.own(ctx, id, taken); err != nil {
+		return place{}, err
+	}
+	if err := e.patchFinalizers(ctx, name, uid, nil); err != nil { // the server that sweeps does it later
+		e.options.Logger.WarnContext(ctx, "a claim that is over could not be removed", "object", name, "error", err)
+	}
+	return at, nil
+}
+
+// own makes the object of a claim one that belongs to a sandbox, and to no claim.
+func (e *Engine) own(ctx context.Context, id, taken string) (place, error) {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{
 			"ownerReferences": nil,
@@ -174,9 +194,6 @@ func (e *Engine) detach(ctx context.Context, id, name string, uid types.UID, tak
 	object, err := e.objects().Patch(ctx, taken, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		return place{}, fmt.Errorf("detach the object %s from its claim: %w", taken, err)
-	}
-	if err := e.patchFinalizers(ctx, name, uid, nil); err != nil { // the server that sweeps does it later
-		e.options.Logger.WarnContext(ctx, "a claim that is over could not be removed", "object", name, "error", err)
 	}
 	return place{taken, object.GetUID()}, nil
 }
@@ -215,12 +232,39 @@ func (e *Engine) dropClaim(ctx context.Context, name string, uid types.UID) {
 // sweepClaims removes claims whose server died while it detached their sandbox. Nothing else removes
 // their finalizer.
 func (e *Engine) sweepClaims(ctx context.Context, now time.Time) {
-	for _, c := range e.watch.claims.list() {
-		if c.DeletionTimestamp == nil || now.Sub(c.DeletionTimestamp.Time) < claimTime {
+	all, err := e.allClaims(ctx)
+	if err != nil && ctx.Err() == nil {
+		e.options.Logger.WarnContext(ctx, "claims whose server died could not be listed", "error", err)
+	}
+	for _, c := range all {
+		if c.DeletionTimestamp == nil || now.Sub(c.DeletionTimestamp.Time) < e.options.claimTime {
 			continue
 		}
 		if err := e.patchFinalizers(ctx, c.Name, c.UID, nil); err != nil && ctx.Err() == nil {
 			e.options.Logger.WarnContext(ctx, "a claim whose server died could not be removed", "object", c.Name, "error", err)
 		}
 	}
+}
+
+// allClaims returns the claims of servers with the secret. An engine without pools does not watch
+// claims, and asks the API server for those that servers with pools have left. If it has no right to
+// claims, they stay until a server with pools starts.
+func (e *Engine) allClaims(ctx context.Context) ([]*claim, error) {
+	if e.pools != nil {
+		return e.watch.claims.list(), nil
+	}
+	list, err := e.kind(claims).List(ctx, metav1.ListOptions{LabelSelector: labelInstance + "=" + e.keys.instance})
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all []*claim
+	for _, item := range list.Items {
+		if c, err := decode[claim](item.Object); err == nil {
+			all = append(all, c)
+		}
+	}
+	return all, nil
 }

@@ -54,6 +54,7 @@ type Options struct {
 
 	lease       time.Duration // for tests; 0: leaseTime
 	pace        time.Duration // for tests; 0: sweepPace
+	claimTime   time.Duration // for tests; 0: claimTime
 	staleResume time.Duration // for tests; 0: staleResume
 }
 
@@ -106,6 +107,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	}
 	o.Namespace, o.Image = cmp.Or(o.Namespace, "default"), cmp.Or(o.Image, DefaultImage)
 	o.lease, o.pace, o.staleResume = cmp.Or(o.lease, leaseTime), cmp.Or(o.pace, sweepPace), cmp.Or(o.staleResume, staleResume)
+	o.claimTime = cmp.Or(o.claimTime, claimTime)
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
 	defer cancel()
 	e := &Engine{options: o, config: rest.CopyConfig(o.Config), sandboxes: map[string]*sandbox{}, leftovers: map[string]types.UID{}, removed: map[string]types.UID{}, joining: make(chan struct{}, maxJoining), done: make(chan struct{})}

@@ -52,7 +52,8 @@ func TestPoolOf(t *testing.T) {
 // TestSweepClaims checks that a claim whose server died while it was removed is removed.
 func TestSweepClaims(t *testing.T) {
 	t.Parallel()
-	s, patches := withAnswers(t, answers{http.MethodPatch: {has(modeRunning)}}, Options{})
+	s, patches := withAnswers(t, answers{http.MethodPatch: {has(modeRunning)}}, Options{claimTime: claimTime})
+	s.engine.pools = map[string]struct{}{}
 	now := time.Now()
 	at := func(name string, age time.Duration) *claim {
 		when := metav1.NewTime(now.Add(-age))
@@ -76,6 +77,25 @@ func pooled(t testing.TB, c *kubetest.Cluster, size int, change func(*Options)) 
 	})
 	awaitPool(t, e, size)
 	return e
+}
+
+// dieTaking does the first steps of taking a sandbox from a pool, as a server that is killed then. It
+// returns the name of the object that was taken.
+func dieTaking(t *testing.T, e *Engine, id string, stop int) (taken string) {
+	t.Helper()
+	pool, name := e.poolFor(engine.SandboxOptions{Config: guest.Config{SandboxID: id}}), "sandbox-"+id
+	uid, err := e.claim(t.Context(), id, name, pool)
+	must.Do(t, err)
+	taken, err = e.awaitTaken(t.Context(), name, uid)
+	must.Do(t, err)
+	for _, step := range []func() error{
+		func() error { return e.patchFinalizers(t.Context(), name, uid, []string{claimFinalizer}) },
+		func() error { return e.deleteClaim(t.Context(), name, uid) },
+		func() error { _, err := e.own(t.Context(), id, taken); return err },
+	}[:stop] {
+		must.Do(t, step())
+	}
+	return taken
 }
 
 func awaitPool(t testing.TB, e *Engine, size int) {
@@ -105,8 +125,8 @@ func TestPools(t *testing.T) {
 	path := func(kind, name string) string {
 		return "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/" + c.Namespace + "/" + kind + "/" + name
 	}
-	objectPath := func(s *sandbox) string {
-		return "/apis/agents.x-k8s.io/v1beta1/namespaces/" + c.Namespace + "/sandboxes/" + s.name
+	objectPath := func(name string) string {
+		return "/apis/agents.x-k8s.io/v1beta1/namespaces/" + c.Namespace + "/sandboxes/" + name
 	}
 	podPath := func(s *sandbox) string { return "/api/v1/namespaces/" + c.Namespace + "/pods/" + s.name }
 	// taken starts a sandbox, and checks that it is from the pool and is detached from its claim.
@@ -142,7 +162,7 @@ func TestPools(t *testing.T) {
 		must.Do(t, second.Close())
 		patience.Receive(t, "the first server sees the end", s.Done())
 		must.Is(t, s.Err(), engine.ErrElsewhere)
-		c.AwaitGone(t, objectPath(s.sandbox))
+		c.AwaitGone(t, objectPath(s.name))
 		c.AwaitGone(t, podPath(s.sandbox))
 		must.Do(t, other.Close())
 	})
@@ -151,7 +171,7 @@ func TestPools(t *testing.T) {
 		s, r := taken(t, e, "over"), recordFor(2*time.Second)
 		r.Linger = 0
 		must.Do(t, s.Keep(t.Context(), r))
-		c.AwaitGone(t, objectPath(s.sandbox))
+		c.AwaitGone(t, objectPath(s.name))
 		c.AwaitGone(t, podPath(s.sandbox))
 	})
 	t.Run("two servers and one id", func(t *testing.T) {
@@ -187,6 +207,24 @@ func TestPools(t *testing.T) {
 		}
 		all.Wait()
 	})
+	t.Run("its server is killed while it takes one", func(t *testing.T) {
+		dying := pooled(t, c, 2, func(o *Options) { o.claimTime = 5 * time.Second })
+		var taken []string
+		for stop := range 4 {
+			awaitPool(t, dying, 2)
+			taken = append(taken, dieTaking(t, dying, fmt.Sprint("dead", stop), stop))
+		}
+		must.Do(t, dying.Close())
+		must.Do(t, e.Close()) // it might be elected
+		sweeping := open(t, c, func(o *Options) { o.Secret, o.pace, o.claimTime = secret, time.Second, 2*time.Second })
+		must.Do(t, sweeping.Adopt(t.Context(), func(engine.Found) {}))
+		for stop, name := range taken {
+			c.AwaitGone(t, path("sandboxclaims", fmt.Sprint("sandbox-dead", stop)))
+			c.AwaitGone(t, objectPath(name))
+		}
+		must.Do(t, sweeping.Close())
+	})
+	e = pooled(t, c, 2, nil)
 	t.Run("a pool that was removed", func(t *testing.T) {
 		for name := range e.pools {
 			must.Do(t, e.kind(warmPools).Delete(t.Context(), name, metav1.DeleteOptions{}))
