@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 )
 
@@ -109,9 +110,22 @@ func (c *Client) features(ctx context.Context) (map[string]any, error) {
 	return features, err
 }
 
-// canAsk calls CheckAsk if e sets Ask. Otherwise, and for a nil e, it returns nil.
-func (s *SandboxService) canAsk(ctx context.Context, e *Egress) error {
-	if e == nil || !e.Ask {
+// canServe returns an error if the service would ignore a part of e that only the local cloud knows. For
+// a nil e, it returns nil.
+func (s *SandboxService) canServe(ctx context.Context, e *Egress) error {
+	if e == nil {
+		return nil
+	}
+	for host, rules := range e.Rules {
+		if !slices.ContainsFunc(rules, func(r NetworkRule) bool { return r.Requests != nil }) {
+			continue
+		}
+		if err := s.client.checkFeature(ctx, "requests", fmt.Sprintf("Egress.Rules: only a local cloud checks the requests to %s", host)); err != nil {
+			return err
+		}
+		break
+	}
+	if !e.Ask {
 		return nil
 	}
 	return s.CheckAsk(ctx)

@@ -67,9 +67,24 @@ type EgressProxyTLS struct {
 	CACert string `json:"caCert,omitempty"`
 }
 
-// NetworkRule changes requests on their way out of a sandbox.
+// NetworkRule changes requests on their way out of a sandbox, and refuses others.
 type NetworkRule struct {
 	Transform *NetworkTransform `json:"transform,omitempty"`
+	// Requests are the only requests that the host receives, through HTTPS on port 443. They allow the
+	// host, and need [AllTraffic] in DenyOut. Nil means every request to a host that is allowed; an
+	// empty list is an error. Only the local cloud checks requests. With another service, a call that
+	// sets Requests does nothing and returns [errors.ErrUnsupported].
+	Requests []NetworkRequest `json:"requests,omitzero"`
+}
+
+// NetworkRequest describes requests that a sandbox may send to a host.
+type NetworkRequest struct {
+	// Methods are in upper case. GET includes HEAD. Empty means every method that a rule permits: GET,
+	// HEAD, POST, PUT, PATCH, DELETE and OPTIONS.
+	Methods []string `json:"methods,omitempty"`
+	// Path is a pattern of the whole path: "*" matches any characters except a slash, and "**" any
+	// characters. Empty means every path. Queries are not matched.
+	Path string `json:"path,omitempty"`
 }
 
 // NetworkTransform changes a request.
@@ -147,7 +162,7 @@ func (s *SandboxService) SetNetwork(ctx context.Context, id string, p *NetworkPa
 	if p == nil {
 		p = &NetworkParams{}
 	}
-	if err := s.canAsk(ctx, &p.Egress); err != nil {
+	if err := s.canServe(ctx, &p.Egress); err != nil {
 		return err
 	}
 	_, err = s.client.do(ctx, call{method: http.MethodPut, path: path, body: networkRequest{p.request(), p.AllowInternetAccess}}, nil)

@@ -264,7 +264,7 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 			return nil, err
 		}
 	}
-	if err := s.canAsk(ctx, p.Egress); err != nil {
+	if err := s.canServe(ctx, p.Egress); err != nil {
 		return nil, err
 	}
 	if len(p.Mounts) > 0 {

@@ -89,18 +89,33 @@ func networkOf(w *api.Egress) *Network {
 	}
 	n := &Network{AllowOut: slices.Clone(w.AllowOut), DenyOut: slices.Clone(w.DenyOut), DNSServers: slices.Clone(w.DNSServers), EgressProxy: egressProxyOf(w.EgressProxy)}
 	for host, rules := range w.Rules {
-		headers := map[string]string{}
-		for _, rule := range rules {
-			if rule.Transform != nil {
-				maps.Copy(headers, rule.Transform.Headers)
-			}
-		}
-		if n.Headers == nil {
-			n.Headers = map[string]map[string]string{}
-		}
-		n.Headers[host] = headers
+		n.addRules(host, rules)
 	}
 	return n
+}
+
+// addRules adds the rules of the API for a host. A rule without requests is one for headers.
+func (n *Network) addRules(host string, rules []api.NetworkRule) {
+	headers, requests := map[string]string{}, allAs(rules, func(r api.NetworkRule) []RequestRule {
+		return allAs(r.Requests, func(one api.NetworkRequest) RequestRule { return RequestRule{slices.Clone(one.Methods), one.Path} })
+	})
+	for _, rule := range rules {
+		if rule.Transform != nil {
+			maps.Copy(headers, rule.Transform.Headers)
+		}
+	}
+	if all := slices.Concat(requests...); len(all) > 0 {
+		if n.Requests == nil {
+			n.Requests = map[string][]RequestRule{}
+		}
+		if n.Requests[host] = all; len(headers) == 0 {
+			return
+		}
+	}
+	if n.Headers == nil {
+		n.Headers = map[string]map[string]string{}
+	}
+	n.Headers[host] = headers
 }
 
 // ListParams filters a list of sandboxes. The zero value selects all sandboxes.

@@ -17,6 +17,7 @@ func TestInfoHasEveryField(t *testing.T) {
 	network := Network{
 		AllowOut: []string{"example.com"}, DenyOut: []string{AllTraffic}, DNSServers: []string{"1.1.1.1"},
 		Headers:     map[string]map[string]string{"example.com": {"A": "b"}},
+		Requests:    map[string][]RequestRule{"example.com": {{Methods: []string{"GET"}, Path: "/a/**"}}, "example.org": {{Path: "/b"}}},
 		EgressProxy: &EgressProxy{Address: "p:1", Username: "u", Password: "w", TLS: &EgressProxyTLS{Enabled: true, ServerName: "s", CACert: "c"}},
 	}
 	wire := network.wire()

@@ -49,10 +49,32 @@ type Network struct {
 	//
 	// Headers of a sandbox can be changed later only if the sandbox was created with Headers.
 	Headers map[string]map[string]string
+	// Requests are the only requests that the sandbox may send to a host, by the name of the host as in
+	// Headers. They allow the host, for HTTPS on port 443 alone, and DenyOut must contain [AllTraffic].
+	// Every other request is answered with the status 403, without a connection to the host, and is in
+	// the log that [Sandbox.Logs] returns. A server can read one path in several ways: with resolved
+	// dots, without doubled slashes, with an encoded slash as a slash, without parameters after a
+	// semicolon. A request is sent only if all of these paths are allowed. The content of a request is
+	// not checked, so a server that takes another method from it takes that method.
+	//
+	// An empty list for a host is an error. Only the local cloud checks requests; for other services,
+	// the error is [errors.ErrUnsupported]. As with Headers, they can be changed later only if the
+	// sandbox was created with Headers or Requests.
+	Requests map[string][]RequestRule
 	// EgressProxy is the proxy for allowed connections; nil means none. The local cloud sends the
 	// proxy the destination's address, which the cloud has checked, or the destination's name if
 	// AllowOut contains the name. The network rules must allow the address of the proxy itself.
 	EgressProxy *EgressProxy
+}
+
+// RequestRule describes requests that a sandbox may send to a host.
+type RequestRule struct {
+	// Methods are in upper case. GET includes HEAD. Empty means GET, HEAD, POST, PUT, PATCH, DELETE and
+	// OPTIONS.
+	Methods []string
+	// Path is a pattern of the whole path, such as "/simple/**": "*" matches any characters except a
+	// slash, and "**" any characters. Empty means every path. Queries are not matched.
+	Path string
 }
 
 // EgressProxy is a proxy that the connections of a sandbox go through, after the rules of its
@@ -122,11 +144,21 @@ func (n Network) wire() api.Egress {
 	if n.DenyPrivate {
 		w.DenyOut = append(w.DenyOut, privateNetworks...)
 	}
+	if len(n.Headers)+len(n.Requests) > 0 {
+		w.Rules = map[string][]api.NetworkRule{}
+	}
 	for host, headers := range n.Headers {
-		if w.Rules == nil {
-			w.Rules = map[string][]api.NetworkRule{}
-		}
 		w.Rules[host] = []api.NetworkRule{{Transform: &api.NetworkTransform{Headers: maps.Clone(headers)}}}
+	}
+	for host, requests := range n.Requests {
+		rule := api.NetworkRule{Requests: []api.NetworkRequest{}}
+		if with := w.Rules[host]; len(with) > 0 {
+			rule.Transform = with[0].Transform
+		}
+		for _, one := range requests {
+			rule.Requests = append(rule.Requests, api.NetworkRequest{Methods: slices.Clone(one.Methods), Path: one.Path})
+		}
+		w.Rules[host] = []api.NetworkRule{rule}
 	}
 	return w
 }

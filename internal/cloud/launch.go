@@ -78,7 +78,7 @@ func (c *Cloud) openOnce(ctx context.Context, spec lifecycle.Spec, all []engine.
 		return nil, err
 	}
 	shown = append(shown, all...)
-	door, authority, err := c.newDoor(spec)
+	door, authority, err := c.newDoor(spec, denials)
 	if err != nil {
 		return nil, err
 	}
@@ -138,10 +138,10 @@ func (c *Cloud) newDenials(ctx context.Context, id string) *network.Denials {
 	}
 }
 
-// newDoor returns the door that adds headers to the requests of a sandbox. It also returns the
+// newDoor returns the door that adds headers to the requests of a sandbox, and checks them. It also returns the
 // certificate of the door's authority, for programs in the sandbox. If the sandbox has no header
 // rules, newDoor returns nil for both.
-func (c *Cloud) newDoor(spec lifecycle.Spec) (*headers.Door, []byte, error) {
+func (c *Cloud) newDoor(spec lifecycle.Spec, denials *network.Denials) (*headers.Door, []byte, error) {
 	if !spec.Headers {
 		return nil, nil, nil
 	}
@@ -149,7 +149,7 @@ func (c *Cloud) newDoor(spec lifecycle.Spec) (*headers.Door, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	door := headers.New(headers.Options{Authority: authority, Secret: c.secrets.Value, Roots: c.options.Roots})
+	door := headers.New(headers.Options{Authority: authority, Secret: c.secrets.Value, Roots: c.options.Roots, Denied: denials.Add})
 	return door, authority.PEM(), nil
 }
 

@@ -25,6 +25,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/cloud"
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -505,4 +507,59 @@ func memoryHas(t *testing.T, process string, text []byte) bool {
 		}
 	}
 	return false
+}
+
+// TestRequestRules checks from inside a sandbox which requests reach a host with rules for requests.
+// Refused ones are in the log, and the description of the sandbox has the rules.
+func TestRequestRules(t *testing.T) {
+	n := newInternet(t)
+	only := sandbox.Network{
+		DenyOut: []string{sandbox.AllTraffic}, AllowOut: []string{"other.test"},
+		Requests: map[string][]sandbox.RequestRule{"api.test": {{Methods: []string{"GET"}, Path: "/simple/**"}}},
+	}
+	client := keyless(t, n, "")
+	sb := newKeyless(t, client, sandbox.WithNetwork(only))
+	curl := func(arguments, want string) {
+		t.Helper()
+		for _, direct := range []string{"", "--noproxy '*' "} {
+			got := sandboxtest.Run(t, sb, "curl -sS -m 30 "+direct+arguments+" 2>&1; true")
+			if strings.HasPrefix(want, "not ") == strings.Contains(got, strings.TrimPrefix(want, "not ")) {
+				t.Errorf("curl %s%s: got %q, want %s", direct, arguments, got, want)
+			}
+		}
+	}
+	curl("https://api.test/simple/pip/", "hello")
+	curl("-I https://api.test/simple/pip/", "HTTP/2 200")
+	curl("--http1.1 'https://api.test/simple/a?q=1'", "hello")
+	curl("-k https://other.test/", "hello")
+	curl("-d x https://api.test/simple/", "do not allow POST /simple/")
+	curl("https://api.test/legacy/", "do not allow GET /legacy/")
+	curl("--path-as-is https://api.test/simple/%2e%2e/legacy", "do not allow GET /legacy")
+	curl("-H 'X-HTTP-Method-Override: DELETE' https://api.test/simple/", "could replace the method")
+	curl("http://api.test/simple/", "only https on port 443")
+	curl("-k https://203.0.113.5/simple/", "not hello")
+	curl("-k --connect-to evil.test:443:api.test:443 https://evil.test/", "not hello")
+	if seen := n.last("api.test/legacy"); seen != nil || n.last("api.test/simple/") != nil {
+		t.Error("a refused request reached its host")
+	}
+	const rule = "the rules for this host do not allow POST /simple/"
+	told := false
+	for entry, err := range sb.Logs(t.Context(), nil) {
+		must.Do(t, err)
+		told = told || entry.Fields["rule"] == rule
+	}
+	info, err := sb.Info(t.Context())
+	must.Do(t, err)
+	if diff := cmp.Diff(only.Requests, info.Network.Requests); diff != "" || !told {
+		t.Errorf("the log has the refusal: %v; rules (-want +got):\n%s", told, diff)
+	}
+	// The rules change while it runs, for its connections that are open, too.
+	only.Requests = map[string][]sandbox.RequestRule{"api.test": {{Path: "/legacy/"}}}
+	must.Do(t, sb.SetNetwork(t.Context(), only))
+	curl("-d x https://api.test/legacy/", "hello")
+	curl("https://api.test/simple/", "do not allow GET /simple/")
+	only.Requests["api.test"] = nil
+	if err := sb.SetNetwork(t.Context(), only); !errors.Is(err, api.ErrInvalidArgument) || !strings.Contains(err.Error(), "empty") {
+		t.Errorf("an empty list of requests: got error %v", err)
+	}
 }

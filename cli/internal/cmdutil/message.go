@@ -50,6 +50,7 @@ func Words(text string) string {
 		"sandbox: WithVolume(", "--volume (",
 		"sandbox: WithExpiry: ", "",
 		"ends by ThenPause can", "has --on-timeout pause can",
+		"Egress.Rules: only a local cloud checks", "--allow-request: only a local cloud checks",
 		"CreateParams.Mounts", "--mount", "CreateParams.Image", "--image", "CreateParams.IdleTimeout", "--idle",
 		"CreateParams.Resources: only a local cloud gives each sandbox its own; elsewhere build a template with them", "--cpus, --memory, --disk: only a local cloud gives each sandbox its own; elsewhere build a template with them",
 		", local.WithMaxCPUs in Go", "", ", local.WithMaxMemoryBytes in Go", "",

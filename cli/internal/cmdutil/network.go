@@ -27,12 +27,14 @@ type NetworkFlags struct {
 	noInternet bool
 	rules      NetworkRules
 	headers    hostHeaders
+	requests   hostRequests
 }
 
 func (n *NetworkFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&n.noInternet, "no-internet", false, "no access to the internet")
 	n.rules.Add(flags, "allow-out", "deny-out", "--deny-out "+sandbox.AllTraffic)
 	flags.Var(&n.headers, "header", "put a header into requests to https://HOST, repeatable:\nsecret:NAME in VALUE is the value of that secret, which the\nsandbox never sees")
+	flags.Var(&n.requests, "allow-request", "let only these requests through to https://HOST, such as\n\"GET pypi.org/simple/**\", repeatable; needs --deny-out "+sandbox.AllTraffic)
 }
 
 func (n *NetworkFlags) options() []sandbox.CreateOption {
@@ -40,16 +42,21 @@ func (n *NetworkFlags) options() []sandbox.CreateOption {
 	if n.noInternet {
 		options = append(options, sandbox.WithInternet(false))
 	}
-	if len(n.rules.Allow) > 0 || len(n.rules.Deny) > 0 || len(n.headers) > 0 || n.DenyPrivate {
-		options = append(options, sandbox.WithNetwork(sandbox.Network{AllowOut: n.rules.Allow, DenyOut: n.rules.Deny, Headers: n.headers, DenyPrivate: n.DenyPrivate}))
+	if n.rules.given() || len(n.headers)+len(n.requests) > 0 || n.DenyPrivate {
+		options = append(options, sandbox.WithNetwork(sandbox.Network{
+			AllowOut: n.rules.Allow, DenyOut: n.rules.Deny, Headers: n.headers, Requests: n.requests, DenyPrivate: n.DenyPrivate,
+		}))
 	}
 	return options
 }
 
 // Given reports whether one of the flags is set.
 func (n *NetworkFlags) Given() bool {
-	return n.noInternet || len(n.rules.Allow) > 0 || len(n.rules.Deny) > 0 || len(n.headers) > 0
+	return n.noInternet || n.rules.given() || len(n.headers)+len(n.requests) > 0
 }
+
+// given reports whether one of the lists has a host.
+func (r *NetworkRules) given() bool { return len(r.Allow) > 0 || len(r.Deny) > 0 }
 
 // hostHeaders is a flag value of the form HOST:NAME=VALUE. The flag may be repeated. The map
 // contains the headers of each host.
@@ -81,5 +88,29 @@ func (h *hostHeaders) Set(text string) error {
 		(*h)[host] = make(map[string]string)
 	}
 	(*h)[host][name] = value
+	return nil
+}
+
+// hostRequests is a flag value of the form METHODS HOST/PATH. The flag may be repeated. The map
+// contains the requests to each host.
+type hostRequests map[string][]sandbox.RequestRule
+
+func (*hostRequests) Type() string { return "REQUEST" }
+
+func (*hostRequests) String() string { return "" }
+
+func (h *hostRequests) Set(text string) error {
+	methods, target, _ := strings.Cut(strings.TrimSpace(text), " ")
+	host, path, deeper := strings.Cut(strings.TrimSpace(target), "/")
+	if methods == "" || host == "" || strings.ContainsAny(host+path, " :") {
+		return errors.New("want methods, a host and a path, such as \"GET pypi.org/simple/**\", or \"GET,POST api.example.com\" for every path")
+	}
+	if deeper {
+		path = "/" + path
+	}
+	if *h == nil {
+		*h = make(hostRequests)
+	}
+	(*h)[host] = append((*h)[host], sandbox.RequestRule{Methods: strings.Split(strings.ToUpper(methods), ","), Path: path})
 	return nil
 }

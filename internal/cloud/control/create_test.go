@@ -49,7 +49,7 @@ func TestCreateIsWhole(t *testing.T) {
 			egressRequest: egressRequest{
 				AllowOut: []string{"a.test"}, DenyOut: []string{"0.0.0.0/0"}, DNSServers: []string{"9.9.9.9"}, Ask: true,
 				EgressProxy: &egressProxy{Address: "proxy.test:1080", Username: "u", Password: "p", TLS: &proxyTLS{Enabled: true, ServerName: "name.test", CACert: ca}},
-				Rules:       map[string][]networkRule{"A.test": {{&transform{map[string]string{"X": "${e2b.secrets.KEY}"}}}}},
+				Rules:       map[string][]networkRule{"A.test": {{&transform{map[string]string{"X": "${e2b.secrets.KEY}"}}, []requestMatch{{[]string{"GET"}, "/a/**"}}}}},
 			},
 			AllowPublicTraffic: &no, MaskRequestHost: "mask.test", HTTPSPorts: []int{443},
 		},
@@ -77,8 +77,9 @@ func TestCreateIsWhole(t *testing.T) {
 		Lifetime:  77 * time.Second, Idle: 33 * time.Second, Secure: true, Envs: map[string]string{"A": "1", "B": "2"}, Metadata: map[string]string{"m": "n"}, Internet: &yes,
 		Network: &lifecycle.Network{
 			AllowOut: []string{"a.test"}, DenyOut: []string{"0.0.0.0/0"}, NameServers: []string{"9.9.9.9"}, Headers: map[string]map[string]string{"a.test": {"X": "${e2b.secrets.KEY}"}},
-			Proxy: &network.EgressProxy{Address: "proxy.test:1080", Username: "u", TLS: true, ServerName: "name.test", CACert: ca},
-			Ask:   true, AllowPublicTraffic: &no, MaskHost: "mask.test", HTTPSPorts: []int{443},
+			Requests: map[string][]network.Request{"a.test": {{Methods: []string{"GET"}, Path: "/a/**"}}},
+			Proxy:    &network.EgressProxy{Address: "proxy.test:1080", Username: "u", TLS: true, ServerName: "name.test", CACert: ca},
+			Ask:      true, AllowPublicTraffic: &no, MaskHost: "mask.test", HTTPSPorts: []int{443},
 		},
 		AutoPause: true, KeepMemory: true, AutoResume: true, Headers: true,
 		Volumes: []lifecycle.VolumeMount{{ID: volume, Name: "data", Path: "/data"}}, Mounts: []mounts.Mount{{Dir: "/dir", Path: "/mounted", Writable: true}},

@@ -40,6 +40,12 @@
 // has idleTimeout. A sandbox that the limit ended has the reason idle. An engine without idle limits
 // refuses the field with 400.
 //
+// # Requests
+//
+// An entry of network.rules may have the field requests, which the service does not have: a list of
+// objects with methods and path. The host then receives only these requests, see
+// [network.Rules.WithRequests]. GET /local/features has the field requests.
+//
 // # Snapshots, forks and templates
 //
 // Snapshots and forks keep the files of a sandbox, which continues to run. They keep its memory

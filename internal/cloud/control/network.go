@@ -23,9 +23,16 @@ type egressRequest struct {
 	Ask         bool                     `json:"ask,omitempty"` // not a field of the service; the service does not ask questions
 }
 
-// networkRule describes the changes to the requests to one host.
+// networkRule describes the changes to the requests to one host, and the allowed ones.
 type networkRule struct {
-	Transform *transform `json:"transform,omitempty"`
+	Transform *transform     `json:"transform,omitempty"`
+	Requests  []requestMatch `json:"requests,omitempty"` // not a field of the service; the service does not restrict requests
+}
+
+// requestMatch describes requests that a sandbox may send to a host.
+type requestMatch struct {
+	Methods []string `json:"methods,omitempty"`
+	Path    string   `json:"path,omitempty"`
 }
 
 type transform struct {
@@ -67,7 +74,7 @@ func (q *egressRequest) parse(internet *bool, prefix string) (*network.Rules, er
 
 // asked returns the rules in the form in which they are recorded.
 func (q *egressRequest) asked() *lifecycle.Network {
-	return &lifecycle.Network{AllowOut: q.AllowOut, DenyOut: q.DenyOut, NameServers: q.DNSServers, Headers: q.headers(), Proxy: q.EgressProxy.asked(), Ask: q.Ask}
+	return &lifecycle.Network{AllowOut: q.AllowOut, DenyOut: q.DenyOut, NameServers: q.DNSServers, Headers: q.headers(), Requests: q.requests(), Proxy: q.EgressProxy.asked(), Ask: q.Ask}
 }
 
 // headers maps the names of hosts to the headers for requests to them.
@@ -87,13 +94,41 @@ func (q *egressRequest) headers() map[string]map[string]string {
 	return headers
 }
 
-// rulesAnswer describes headers in an answer. It is the reverse of headers.
-func rulesAnswer(headers map[string]map[string]string) map[string][]networkRule {
+// requests maps the names of hosts to the only requests that a sandbox may send to them.
+func (q *egressRequest) requests() map[string][]network.Request {
+	requests := map[string][]network.Request{}
+	for host, rules := range q.Rules {
+		for _, rule := range rules {
+			if rule.Requests == nil {
+				continue
+			}
+			of := []network.Request{} // an empty list is refused later
+			for _, one := range rule.Requests {
+				of = append(of, network.Request(one))
+			}
+			requests[strings.ToLower(host)] = of
+		}
+	}
+	if len(requests) == 0 {
+		return nil
+	}
+	return requests
+}
+
+// rulesAnswer describes rules in an answer. It is the reverse of headers and requests.
+func rulesAnswer(n *lifecycle.Network) map[string][]networkRule {
 	answer := map[string][]networkRule{}
-	for host, of := range headers {
+	for host, headers := range n.Headers {
 		answer[host] = []networkRule{}
-		if len(of) > 0 {
-			answer[host] = append(answer[host], networkRule{&transform{of}})
+		var rule networkRule
+		if len(headers) > 0 {
+			rule.Transform = &transform{headers}
+		}
+		for _, one := range n.Requests[host] {
+			rule.Requests = append(rule.Requests, requestMatch(one))
+		}
+		if rule.Transform != nil || rule.Requests != nil {
+			answer[host] = append(answer[host], rule)
 		}
 	}
 	return answer
@@ -162,7 +197,7 @@ func networkAnswer(n *lifecycle.Network) *networkRequest {
 		return nil
 	}
 	return &networkRequest{
-		egressRequest:      egressRequest{AllowOut: n.AllowOut, DenyOut: n.DenyOut, DNSServers: n.NameServers, EgressProxy: proxyAnswer(n.Proxy), Rules: rulesAnswer(n.Headers), Ask: n.Ask},
+		egressRequest:      egressRequest{AllowOut: n.AllowOut, DenyOut: n.DenyOut, DNSServers: n.NameServers, EgressProxy: proxyAnswer(n.Proxy), Rules: rulesAnswer(n), Ask: n.Ask},
 		AllowPublicTraffic: n.AllowPublicTraffic, MaskRequestHost: n.MaskHost, HTTPSPorts: n.HTTPSPorts,
 	}
 }

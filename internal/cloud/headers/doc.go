@@ -1,8 +1,9 @@
-// Package headers adds headers to the requests of a sandbox on their way out. So programs
-// inside can use secrets that never enter the sandbox.
+// Package headers adds headers to the requests of a sandbox on their way out, and refuses requests that
+// the rules for a host do not allow. So programs inside can use secrets that never enter the sandbox,
+// and read from a host that they must not write to.
 //
 // Each sandbox has its own [Authority], whose certificate the programs inside trust. A [Door]
-// terminates the TLS of connections to hosts with header rules. It forwards their requests over
+// terminates the TLS of connections to hosts with rules for headers or requests. It forwards their requests over
 // connections whose certificates it has verified. All other connections are passed on
 // unchanged.
 //

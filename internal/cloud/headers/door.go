@@ -33,26 +33,21 @@ const (
 	maxIdle      = 16        // idle connections to hosts
 )
 
-// methods lists the methods of requests that are forwarded. TRACE is not included, because a host
-// answers TRACE with the received request, and this request contains the secret. A host may answer
-// an unknown method, such as TRACK, in the same way.
-var methods = []string{
-	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
-}
-
 // Options configures a [Door].
 type Options struct {
 	Authority *Authority
 	// Secret returns the value of a secret.
 	Secret func(name string) (string, error)
 	Roots  *x509.CertPool // trusted roots for the certificates of hosts; nil: the machine's roots
+	// Denied is called for each request that the rules for requests refuse.
+	Denied func(network.Denial)
 }
 
 // Reach connects to a port of a host. It returns an error if the sandbox may not reach the
 // host.
 type Reach func(ctx context.Context, host string, port uint16) (net.Conn, error)
 
-// Door forwards the requests of one sandbox to hosts with header rules. It is safe for
+// Door forwards the requests of one sandbox to hosts with rules for headers or requests. It is safe for
 // concurrent use. Set must be called before Serve. The caller must close it.
 type Door struct {
 	options Options
@@ -179,7 +174,7 @@ func (l listener) Addr() net.Addr { return &net.TCPAddr{} }
 // certificate returns the certificate for the host of a new connection.
 func (d *Door) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	host := canonical(hello.ServerName)
-	if len(d.current.Load().rules.Headers(host)) == 0 {
+	if !d.current.Load().rules.Opens(host) {
 		return nil, fmt.Errorf("headers: no rule for %.255q", host)
 	}
 	return d.options.Authority.certificate(host)
@@ -212,6 +207,15 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	now := d.current.Load()
+	if why := now.rules.RefuseRequest(host, r); why != "" {
+		d.options.Denied(network.Denial{Host: host, Port: httpsPort, Rule: why})
+		http.Error(w, fmt.Sprintf("e2bctl: the request was not sent to %s: %s", host, why), http.StatusForbidden)
+		return
+	}
+	// After another upgrade, such as to h2c, requests could not be seen.
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		r.Header.Del("Upgrade")
+	}
 	headers, err := fill(now.rules.Headers(host), d.options.Secret)
 	if err != nil {
 		http.Error(w, fmt.Sprintf("e2bctl: the request was not sent to %s: %v", host, err), http.StatusBadGateway)
@@ -245,7 +249,7 @@ func unfit(r *http.Request, host string) (status int, problem string) {
 	switch {
 	case r.Method == http.MethodConnect:
 		return http.StatusMethodNotAllowed, "CONNECT is for proxies, and this is " + host
-	case !slices.Contains(methods, r.Method):
+	case !slices.Contains(network.Methods, r.Method):
 		return http.StatusMethodNotAllowed, unfitMethod(r, host)
 	case r.URL.Host != "" || r.URL.Scheme != "":
 		return http.StatusMisdirectedRequest, "an absolute URI is for proxies, and this is " + host
@@ -278,7 +282,7 @@ func Put(w http.ResponseWriter, r *http.Request, host string, rule []network.Hea
 	if len(rule) == 0 {
 		return true
 	}
-	if !slices.Contains(methods, r.Method) {
+	if !slices.Contains(network.Methods, r.Method) {
 		refuseUnfit(w, http.StatusMethodNotAllowed, unfitMethod(r, host))
 		return false
 	}
@@ -313,13 +317,13 @@ func fill(rule []network.Header, secret func(name string) (string, error)) (http
 // unfitMethod returns the reason why a request with an unknown method must not be forwarded.
 func unfitMethod(r *http.Request, host string) string {
 	return fmt.Sprintf(
-		"the request was not sent to %s: network.rules puts headers into requests there, and an answer to the method %.32q could repeat them: use one of %s",
-		host, r.Method, strings.Join(methods, ", "))
+		"the request was not sent to %s: network.rules has a rule for requests there, and an answer to the method %.32q could repeat its headers: use one of %s",
+		host, r.Method, strings.Join(network.Methods, ", "))
 }
 
 func refuseUnfit(w http.ResponseWriter, status int, problem string) {
 	if status == http.StatusMethodNotAllowed {
-		w.Header().Set("Allow", strings.Join(methods, ", "))
+		w.Header().Set("Allow", strings.Join(network.Methods, ", "))
 	}
 	w.Header().Set("Connection", "close")
 	http.Error(w, "e2bctl: "+problem, status)

@@ -301,7 +301,7 @@ func (r *Registry) Kill(id string) error {
 // SetEgress replaces a running sandbox's rules for outgoing connections. From asked, it records the
 // fields for outgoing connections and ignores the fields for incoming connections. It returns a
 // [*NotFoundError] if the sandbox does not exist or is paused, and a [*StateError] if its state is
-// changing. If asked has headers and the sandbox was created without headers, SetEgress returns a
+// changing. If asked has rules for hosts and the sandbox was created without, SetEgress returns a
 // [*RefusedError].
 func (r *Registry) SetEgress(id string, asked Network, rules *network.Rules) error {
 	return r.recorded(context.Background(), id, func() error { return r.setEgress(id, asked, rules) })
@@ -312,7 +312,7 @@ func (r *Registry) setEgress(id string, asked Network, rules *network.Rules) err
 		if err := rec.instance.Check(engine.NetworkRules); err != nil {
 			return nil, err
 		}
-		if len(asked.Headers) > 0 && !rec.Headers {
+		if len(asked.Headers)+len(asked.Requests) > 0 && !rec.Headers {
 			return nil, &RefusedError{Reason: "rules need a certificate authority that programs in the sandbox trust from their start, and this one was made without rules: create a sandbox with network.rules"}
 		}
 		var changed Network // a new value, because returned records refer to the old one
@@ -320,7 +320,7 @@ func (r *Registry) setEgress(id string, asked Network, rules *network.Rules) err
 			changed = *rec.Network
 		}
 		changed.AllowOut, changed.DenyOut = asked.AllowOut, asked.DenyOut
-		changed.NameServers, changed.Headers, changed.Proxy, changed.Ask = asked.NameServers, asked.Headers, asked.Proxy, asked.Ask
+		changed.NameServers, changed.Headers, changed.Requests, changed.Proxy, changed.Ask = asked.NameServers, asked.Headers, asked.Requests, asked.Proxy, asked.Ask
 		rec.Network, rec.Egress = &changed, nil
 		// As on the service, the internet access of this request lasts until the next resume.
 		later, err := rec.rules()

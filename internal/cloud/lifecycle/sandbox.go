@@ -56,7 +56,7 @@ type Request struct {
 	Mounts []mounts.Mount `json:",omitempty"`
 	// Resources are the requested resources of this sandbox, in place of those of the template.
 	Resources engine.Resources `json:",omitzero"`
-	// Headers allows rules for headers. The sandbox then starts with a certificate authority, because
+	// Headers allows rules for headers and requests. The sandbox then starts with a certificate authority, because
 	// such rules need one.
 	Headers bool `json:",omitempty"`
 	// Egress contains the rules that result from Internet and Network.
@@ -78,6 +78,7 @@ type Network struct {
 	AllowOut, DenyOut  []string
 	NameServers        []string                     `json:",omitempty"` // if AllowOut contains names, these addresses are reachable, too
 	Headers            map[string]map[string]string `json:",omitempty"` // headers to add to requests, keyed by host
+	Requests           map[string][]network.Request `json:",omitempty"` // the only requests to send, keyed by host
 	Proxy              *network.EgressProxy         `json:",omitempty"` // proxy for outgoing connections
 	Ask                bool                         `json:",omitempty"` // a program decides about hosts that no list names
 	AllowPublicTraffic *bool                        // nil: true
@@ -106,6 +107,9 @@ func (n *Network) Rules(internet *bool) (*network.Rules, error) {
 		}
 	}
 	if rules, err = rules.WithProxy(n.Proxy); err != nil {
+		return nil, err
+	}
+	if rules, err = rules.WithRequests(n.Requests); err != nil {
 		return nil, err
 	}
 	return rules.WithHeaders(n.Headers)

@@ -232,6 +232,8 @@ func (e *Egress) permitName(ctx context.Context, host string, port uint16) (rule
 	switch {
 	case numeric(name):
 		return nil, false, &DeniedError{Host: host, Rule: ruleNumeric}
+	case port != portHTTPS && e.Rules.limited(name):
+		return nil, false, &DeniedError{Host: host, Rule: ruleRequests}
 	case e.Rules.named(name):
 		return e.Rules, true, nil
 	case !e.Rules.DenyAll():

@@ -51,7 +51,7 @@ func (e *Egress) lookUp(ctx context.Context, q dnsmessage.Question) ([]netip.Add
 		return e.lookUpOwn(name, q.Type, s.inside, func() error { return e.permitService(ctx, s, s.port) })
 	}
 	if e.Rules.DenyAll() && !e.Rules.named(name) && !e.asks() {
-		e.Denials.add(Denial{Host: name, Rule: e.Rules.denial()})
+		e.Denials.Add(Denial{Host: name, Rule: e.Rules.denial()})
 		return nil, dnsmessage.RCodeNameError
 	}
 	switch q.Type {
@@ -95,7 +95,7 @@ func (e *Egress) lookUp(ctx context.Context, q dnsmessage.Question) ([]netip.Add
 	}
 	if len(reachable) == 0 {
 		if denied != "" {
-			e.Denials.add(Denial{Host: name, Rule: denied})
+			e.Denials.Add(Denial{Host: name, Rule: denied})
 		}
 		return nil, dnsmessage.RCodeNameError
 	}
@@ -112,7 +112,7 @@ func (e *Egress) lookUpOwn(name string, kind dnsmessage.Type, address netip.Addr
 	denied, ok := errors.AsType[*DeniedError](err)
 	switch {
 	case ok:
-		e.Denials.add(Denial{Host: name, Rule: denied.Rule})
+		e.Denials.Add(Denial{Host: name, Rule: denied.Rule})
 		return nil, dnsmessage.RCodeNameError
 	case err != nil:
 		return nil, dnsmessage.RCodeServerFailure

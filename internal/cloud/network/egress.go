@@ -42,7 +42,8 @@ func (d *Denials) Count() int {
 	return d.count
 }
 
-func (d *Denials) add(denial Denial) {
+// Add counts a denial, and calls Tell for it.
+func (d *Denials) Add(denial Denial) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.count++
@@ -160,15 +161,15 @@ func (e *Egress) nameAt(a netip.Addr) string {
 // sandbox's egress proxy, noted reports the failure.
 func (e *Egress) noted(err error, port uint16) error {
 	if denied, ok := errors.AsType[*DeniedError](err); ok {
-		e.Denials.add(Denial{Host: denied.Host, Port: port, Rule: denied.Rule})
+		e.Denials.Add(Denial{Host: denied.Host, Port: port, Rule: denied.Rule})
 	} else if failure, ok := errors.AsType[*egressProxyError](err); ok {
 		e.Denials.fail(failure)
 	}
 	return err
 }
 
-// decorates reports whether requests to a host receive headers.
-func (e *Egress) decorates(host string) bool { return e.Door != nil && len(e.Rules.Headers(host)) > 0 }
+// decorates reports whether requests to a host receive headers, or are checked.
+func (e *Egress) decorates(host string) bool { return e.Door != nil && e.Rules.Opens(host) }
 
 // throughDoor returns a connection whose other end is served by the door. read contains the bytes
 // that were already read from the client. The door receives these bytes first.
@@ -259,7 +260,7 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 		return e.admitHeard(ctx, inside, host, port, heard, problem)
 	}
 	if problem != nil && (denied || !errors.Is(problem, errNoName)) {
-		e.Denials.add(Denial{Host: host, Port: port, Rule: cmp.Or(rule, "no name was sent")})
+		e.Denials.Add(Denial{Host: host, Port: port, Rule: cmp.Or(rule, "no name was sent")})
 		return nil, problem
 	}
 	// The proxy receives the name here, too, unless the rules allow the address itself.

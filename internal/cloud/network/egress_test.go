@@ -147,7 +147,7 @@ func TestDenialsAreBounded(t *testing.T) {
 	d := &Denials{Tell: func(d Denial) { told = append(told, d) }}
 	for i := range 3 * maxDenials {
 		for range 3 {
-			d.add(Denial{Host: "denied.test", Port: uint16(i)})
+			d.Add(Denial{Host: "denied.test", Port: uint16(i)})
 		}
 	}
 	if d.Count() != 9*maxDenials || len(told) != maxDenials {

@@ -201,24 +201,28 @@ func (r *Rules) Secrets() []string {
 // Headers returns the headers for requests to a host. If there are headers for the host's name, it
 // returns these. Otherwise it returns the headers for the longest pattern that matches the name.
 func (r *Rules) Headers(host string) []Header {
-	if r == nil || len(r.headers) == 0 {
+	if r == nil {
 		return nil
 	}
+	headers, _ := byHost(r.headers, host)
+	return headers
+}
+
+// byHost returns the rule for a host: that of its name, or that of the longest pattern that matches the
+// name. found reports whether there is one.
+func byHost[T any](rules map[string]T, host string) (rule T, found bool) {
 	name := normalize(host)
-	if !validName(name) {
-		return nil
+	if len(rules) == 0 || !validName(name) {
+		return rule, false
 	}
-	if headers, ok := r.headers[name]; ok {
-		return headers
+	if rule, found = rules[name]; found {
+		return rule, true
 	}
-	for {
-		_, below, more := strings.Cut(name, ".")
-		if !more {
-			return nil
+	for more := true; more; {
+		_, name, more = strings.Cut(name, ".")
+		if rule, found = rules["*."+name]; found && more {
+			return rule, true
 		}
-		if headers, ok := r.headers["*."+below]; ok {
-			return headers
-		}
-		name = below
 	}
+	return rule, false
 }

@@ -25,8 +25,9 @@ type Rules struct {
 	off   bool // internet access was turned off
 	asks  bool // a program is asked about hosts that only the rule about all traffic denies
 
-	headers headerRules
-	proxy   *egressProxy // nil: this machine makes the connections
+	headers  headerRules
+	requests map[string][]request // by host, as headerRules: the only requests that the host receives
+	proxy    *egressProxy         // nil: this machine makes the connections
 }
 
 // RuleError describes an invalid rule.
@@ -186,9 +187,9 @@ func (r *Rules) denies(a netip.Addr) bool {
 	return r != nil && slices.ContainsFunc(r.deny, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// named reports whether a rule about names allows a normalized name.
+// named reports whether a rule about names or requests allows a normalized name.
 func (r *Rules) named(name string) bool {
-	return r != nil && slices.ContainsFunc(r.names, func(pattern string) bool {
+	return r.limited(name) || r != nil && slices.ContainsFunc(r.names, func(pattern string) bool {
 		suffix, wild := strings.CutPrefix(pattern, "*")
 		return name == pattern || wild && (suffix == "" || strings.HasSuffix(name, suffix) && len(name) > len(suffix))
 	})
@@ -211,7 +212,7 @@ func (r *Rules) Partial() bool {
 
 // closed reports whether no host can be reached.
 func (r *Rules) closed() bool {
-	return r.DenyAll() && !r.asks && len(r.allow) == 0 && len(r.names) == 0
+	return r.DenyAll() && !r.asks && len(r.allow) == 0 && len(r.names) == 0 && len(r.requests) == 0
 }
 
 // WithAsking returns a copy of r in which a program is asked about hosts that only the rule about

@@ -89,7 +89,7 @@ func (e *Egress) admitHeard(ctx context.Context, inside net.Conn, host string, p
 		outside, err = e.dialUnshown(ctx, host, port)
 		err = e.noted(err, port)
 	default:
-		e.Denials.add(Denial{Host: host, Port: port, Rule: e.Rules.denial()})
+		e.Denials.Add(Denial{Host: host, Port: port, Rule: e.Rules.denial()})
 		return nil, problem
 	}
 	if err != nil {

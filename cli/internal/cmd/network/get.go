@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -48,8 +49,10 @@ type networkView struct {
 	DenyOut             []string            `json:"denyOut"`
 	DNSServers          []string            `json:"dnsServers,omitempty"`
 	Headers             map[string][]string `json:"headers,omitempty"` // the names of the headers of each host
-	EgressProxy         string              `json:"egressProxy,omitempty"`
-	Ask                 bool                `json:"ask,omitempty"`
+	// the only requests that go to a host, such as "GET /simple/**"
+	Requests    map[string][]string `json:"requests,omitempty"`
+	EgressProxy string              `json:"egressProxy,omitempty"`
+	Ask         bool                `json:"ask,omitempty"`
 }
 
 func viewOf(info *sandbox.Info) networkView {
@@ -64,6 +67,14 @@ func viewOf(info *sandbox.Info) networkView {
 				v.Headers = map[string][]string{}
 			}
 			v.Headers[host] = slices.Sorted(maps.Keys(headers))
+		}
+		for host, requests := range n.Requests {
+			if v.Requests == nil {
+				v.Requests = map[string][]string{}
+			}
+			for _, one := range requests {
+				v.Requests[host] = append(v.Requests[host], cmp.Or(strings.Join(one.Methods, ","), "any")+" "+cmp.Or(one.Path, "/**"))
+			}
 		}
 	}
 	v.Internet = !slices.Contains(v.DenyOut, sandbox.AllTraffic) && !v.createdWithout()
@@ -93,6 +104,9 @@ func (v *networkView) rows() [][]string {
 	}
 	for _, host := range slices.Sorted(maps.Keys(v.Headers)) {
 		rows = append(rows, []string{"Headers", host + ": " + strings.Join(v.Headers[host], ", ")})
+	}
+	for _, host := range slices.Sorted(maps.Keys(v.Requests)) {
+		rows = append(rows, []string{"Requests", host + ": " + strings.Join(v.Requests[host], ", ")})
 	}
 	if v.EgressProxy != "" {
 		rows = append(rows, []string{"Proxy", v.EgressProxy})
