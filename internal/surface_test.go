@@ -153,6 +153,9 @@ var foreign = map[string]string{
 	"sandbox.Sandbox.DialWebsocket": "github.com/gorilla/websocket",
 	"otel.WithTracing":              "go.opentelemetry.io/otel/trace",
 	"otel.AgentTrace":               "go.opentelemetry.io/otel/trace",
+	"otel.Params.Meters":            "go.opentelemetry.io/otel/metric",
+	"otel.ObservePool":              "go.opentelemetry.io/otel/metric",
+	"otel.ObserveService":           "go.opentelemetry.io/otel/metric",
 	"agentmcp.Tools":                "github.com/modelcontextprotocol/go-sdk/mcp",
 	"agentmcp.AddTools":             "github.com/modelcontextprotocol/go-sdk/mcp",
 }

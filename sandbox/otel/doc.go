@@ -1,6 +1,8 @@
 // Package otel reports calls of packages sandbox and agent as OpenTelemetry spans: creations
-// and connections of sandboxes, commands, code, and the steps and tool calls of runs. It needs
-// only OpenTelemetry's API. The program selects the exporter:
+// and connections of sandboxes, commands, code, and the steps and tool calls of runs. It also reports
+// metrics: the durations of calls ([Params].Meters), the state of pools ([ObservePool]) and the
+// sandboxes of a service ([ObserveService]). It needs only OpenTelemetry's API. The program selects the
+// exporter:
 //
 //	client, err := sandbox.NewClient(otel.WithTracing(provider, nil))
 //	…

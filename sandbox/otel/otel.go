@@ -8,22 +8,29 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// Params configures the content of spans. The zero value excludes everything that may be secret.
+// Params configures the content of spans, and metrics. The zero value excludes everything that may be secret.
 type Params struct {
 	// Content adds the text of commands, code and arguments of tools, and the messages of
 	// exceptions and of tools' errors. Each is limited to 4 KiB.
 	Content bool
+	// Meters receives the durations of the calls in seconds: the histograms e2b.create.duration,
+	// e2b.connect.duration, e2b.command.duration and e2b.code.duration. For a call that failed, the
+	// attribute error.type is exception, exit, gone, canceled, timeout or _OTHER. Nil means no metrics.
+	Meters metric.MeterProvider
 }
 
-// WithTracing returns a client option that reports the client's calls as spans of p. The option is
-// a [sandbox.WithTrace], so a client can have only one WithTracing or WithTrace.
+// WithTracing returns a client option that reports the client's calls as spans of p, and their durations
+// to params.Meters. A nil p means no spans. The option is a [sandbox.WithTrace], so a client can have
+// only one WithTracing or WithTrace.
 func WithTracing(p trace.TracerProvider, params *Params) sandbox.ClientOption {
 	t := newTracer(p, params)
 	return sandbox.WithTrace(sandbox.Trace{
@@ -70,13 +77,17 @@ const maxContent = 4 << 10
 type tracer struct {
 	trace.Tracer
 	content bool
+	times   durations
 }
 
 func newTracer(p trace.TracerProvider, params *Params) tracer {
 	if params == nil {
 		params = &Params{}
 	}
-	return tracer{p.Tracer(scope), params.Content}
+	if p == nil {
+		p = noop.NewTracerProvider()
+	}
+	return tracer{p.Tracer(scope), params.Content, newDurations(params.Meters)}
 }
 
 // begin starts a span. The caller must end it.
@@ -100,21 +111,28 @@ func (t tracer) text(span trace.Span, key attribute.Key, text string) {
 }
 
 func (t tracer) create(ctx context.Context, template string) (context.Context, func(*sandbox.Sandbox, error)) {
+	done := timed(ctx, t.times.create)
 	ctx, span := t.begin(ctx, "sandbox.create", trace.SpanKindClient, keyTemplate.String(template))
 	return ctx, func(sb *sandbox.Sandbox, err error) {
 		if sb != nil {
 			span.SetAttributes(keySandbox.String(sb.ID()))
 		}
+		done(err)
 		end(span, err)
 	}
 }
 
 func (t tracer) connect(ctx context.Context, id string) (context.Context, func(*sandbox.Sandbox, error)) {
+	done := timed(ctx, t.times.connect)
 	ctx, span := t.begin(ctx, "sandbox.connect", trace.SpanKindClient, keySandbox.String(id))
-	return ctx, func(_ *sandbox.Sandbox, err error) { end(span, err) }
+	return ctx, func(_ *sandbox.Sandbox, err error) {
+		done(err)
+		end(span, err)
+	}
 }
 
 func (t tracer) command(ctx context.Context, sb *sandbox.Sandbox, command string) (context.Context, func(*sandbox.CommandResult, error)) {
+	done := timed(ctx, t.times.command)
 	ctx, span := t.begin(ctx, "sandbox.command", trace.SpanKindClient, keySandbox.String(sb.ID()))
 	t.text(span, keyCommand, command)
 	return ctx, func(result *sandbox.CommandResult, err error) {
@@ -124,17 +142,20 @@ func (t tracer) command(ctx context.Context, sb *sandbox.Sandbox, command string
 			}
 			span.SetAttributes(keyExit.Int(result.ExitCode))
 		}
+		done(err)
 		end(span, err)
 	}
 }
 
 func (t tracer) code(ctx context.Context, sb *sandbox.Sandbox, code string) (context.Context, func(*sandbox.Execution, error)) {
+	done := timed(ctx, t.times.code)
 	ctx, span := t.begin(ctx, "sandbox.code", trace.SpanKindClient, keySandbox.String(sb.ID()))
 	t.text(span, keyCode, code)
 	return ctx, func(execution *sandbox.Execution, err error) {
 		if execution != nil {
 			t.execution(span, execution)
 		}
+		done(err)
 		end(span, err)
 	}
 }
