@@ -181,8 +181,8 @@ type CreateParams struct {
 	// [ErrForbidden] for a directory that was not permitted when the cloud was started. With another
 	// service, any mount returns [errors.ErrUnsupported].
 	Mounts []Mount
-	// MCP has the settings of MCP servers by their names. The service only records them. The
-	// caller must start the servers with the program mcp-gateway in the sandbox.
+	// MCP maps the names of MCP servers to their settings. The service only records the settings.
+	// The caller must start the servers with the program mcp-gateway in the sandbox.
 	MCP map[string]any
 }
 

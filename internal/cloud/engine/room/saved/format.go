@@ -21,7 +21,7 @@ type kind byte
 
 const (
 	section   kind = 'S' // a directory with all its content, up to the record that ends it
-	directory kind = 'D' // a directory inside another one, also up to the record that ends it
+	directory kind = 'D' // a directory inside another one, with all its content, up to the record that ends it
 	leave     kind = 'U'
 	regular   kind = 'F' // a regular file, followed by its extents
 	again     kind = 'H' // another name of an earlier file
