@@ -67,9 +67,9 @@ const (
 // Extensions of the routes for events. E2B's service ignores the parameters "after" and "wait", and its
 // answers do not have the headers.
 const (
-	// HeaderEventsNext is the id of the latest event before the answer. As the parameter "after" of a
-	// request, it selects the events after that one. If "wait" is true, such a request waits for an
-	// event if there is none.
+	// HeaderEventsNext is the id of the last event that the answer takes into account. As the
+	// parameter "after" of the next request, it selects the events after this event. If there are no
+	// such events and "wait" is true, the request waits for an event.
 	HeaderEventsNext = "E2bctl-Events-Next"
 	// HeaderEventsMissed is the number of events that came after the requested one and are no longer
 	// kept.

@@ -29,8 +29,8 @@ const (
 	ctrlC = 0x03
 	// replaces Ctrl-C for the line editor, because the editor cannot distinguish Ctrl-C from Ctrl-D
 	abortKey  = 0x07
-	maxAhead  = 64 << 10    // the most bytes of keys that are kept while code runs
-	maxKey    = 32          // the most bytes of an escape sequence
+	maxAhead  = 64 << 10    // the maximum number of bytes of keys that are kept while code runs
+	maxKey    = 32          // the maximum number of bytes of an escape sequence
 	pasteKey  = "\x1b[200~" // the mark before pasted text
 	pastedKey = "\x1b[201~" // the mark after pasted text
 )
