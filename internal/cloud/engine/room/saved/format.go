@@ -66,7 +66,7 @@ type attr struct{ name, value string }
 const (
 	overlayAttr = "user.overlay."
 	escapedAttr = overlayAttr + "overlay."
-	opaqueAttr  = overlayAttr + "opaque" // the directory hides the directories of the same name in the layers below
+	opaqueAttr  = overlayAttr + "opaque" // the directory hides the directories at the same path in the layers below
 	originAttr  = overlayAttr + "origin" // the directory may contain whiteouts even if no layer below has the directory
 )
 

@@ -139,8 +139,8 @@ type EnvdSpec struct {
 	Ranged   bool        `json:"ranged"`
 	Egress   bool        `json:"egress"`
 	Root     *place.Root `json:"root,omitempty"` // root directory of a sandbox without namespaces
-	// GVisor makes envd a process of gVisor, whose program is passed. Network means that its traffic
-	// to any address reaches the egress path.
+	// GVisor makes envd a process of gVisor. The program of gVisor is passed as [FileRunsc]. Network
+	// means that the sandbox's traffic to any address reaches the egress path.
 	GVisor  bool `json:"gvisor,omitempty"`
 	Network bool `json:"network,omitempty"`
 	// Restored means that gVisor's sandbox continues from saved memory. The directory of this memory
