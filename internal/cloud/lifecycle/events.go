@@ -192,7 +192,7 @@ func (r *Registry) eventLocked(rec *record, e Event) {
 }
 
 // changedLocked records an event if the sandbox was resumed or paused. before is the previous state of
-// the sandbox. Creations and ends are recorded elsewhere, where they begin.
+// the sandbox. Creations are recorded by add, and ends by takeLocked.
 func (r *Registry) changedLocked(rec *record, before State) {
 	switch {
 	case before == Resuming && rec.State == Running:
