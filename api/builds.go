@@ -126,7 +126,7 @@ type ImageRegistry struct {
 }
 
 // Format writes the fields, and "[redacted]" for a key that is set. Without this method, fmt would
-// print the keys in a struct that has a pointer to a login, if the verb does not fit, like %s.
+// print the keys if a struct with a pointer to a login is formatted with an unsuitable verb such as %s.
 func (i ImageRegistry) Format(f fmt.State, verb rune) {
 	type fields ImageRegistry
 	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), fields(i))

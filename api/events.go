@@ -31,7 +31,8 @@ const (
 	EventRefused EventType = "sandbox.network.refused"
 )
 
-// Event is something that happened to a sandbox. The source is E2B's documentation of its events API.
+// Event is something that happened to a sandbox. The source of the fields is E2B's documentation of its
+// events API.
 type Event struct {
 	ID          string
 	Type        EventType
@@ -40,13 +41,14 @@ type Event struct {
 	TemplateID  string
 	ExecutionID string // a different one for each start or resume of the sandbox
 
-	// Reason is the reason for an EventKilled: "expired", "killed", "out_of_memory", "died" or
-	// "server_gone". Message is the reason in words. Only the local cloud sends them.
+	// Reason is the reason for the end of the sandbox: "expired", "idle", "killed", "out_of_memory",
+	// "died" or "server_gone". Message is the reason in words. Only the local cloud sends them, with an
+	// EventKilled, and with an EventPaused if the sandbox ended and returned to its latest pause.
 	Reason, Message string
-	// EndAt is the new end of the lifetime, of an EventUpdated that changed it; otherwise zero.
+	// EndAt is the new end of the lifetime if an EventUpdated changed it. Otherwise EndAt is zero.
 	EndAt time.Time
-	// Host, Port and Rule are the destination of an EventRefused and the rule that denies it. Port is
-	// 0 for a DNS question.
+	// Host and Port are the destination of an EventRefused. Port is 0 for a DNS question. Rule is the
+	// rule that denied the destination.
 	Host string
 	Port int
 	Rule string
@@ -84,13 +86,14 @@ func (e *Event) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// EventsParams selects events. The zero value selects all existing ones.
+// EventsParams selects events. The zero value selects all existing events.
 type EventsParams struct {
 	// SandboxID is the id of a sandbox, which may have ended; empty means all sandboxes.
 	SandboxID string
 	// Types are the types of the events; empty means all.
 	Types []EventType
-	// Last limits the existing events to the newest ones, at most 10,000. Zero means all.
+	// Last is the number of existing events to return, at most 10,000: the newest ones. Zero means all
+	// existing events.
 	Last int
 	// Follow waits for new events until ctx ends.
 	Follow bool
@@ -104,10 +107,10 @@ const (
 )
 
 // Events iterates over the events of sandboxes, oldest first. It fetches each page when it is needed.
-// It yields an error at most once, as the last item. E2B's service keeps events for 7 days, and the
-// local cloud keeps the newest 10,000 of the process. If the reader is slower than new events come, the
-// local cloud drops the oldest ones, see [Event].Missed. For other services that do not have the
-// routes, the error is [ErrNotFound].
+// It yields an error at most once, as the last item. E2B's service keeps events for 7 days. The local
+// cloud keeps the newest 10,000 events since its start. If events come faster than the caller reads
+// them, the local cloud drops the oldest events: see [Event].Missed. If a service does not have the
+// routes for events, the error is [ErrNotFound].
 func (s *SandboxService) Events(ctx context.Context, p *EventsParams) iter.Seq2[Event, error] {
 	var params EventsParams
 	if p != nil {
@@ -178,8 +181,8 @@ func (r *eventReader) all(ctx context.Context) error {
 	return nil
 }
 
-// next reads the events after r.after. If the service knows no such parameter, next sets r.after to "",
-// and the caller must ignore the events.
+// next reads the events after r.after. If the service does not know the parameter "after", next sets
+// r.after to "" and returns no events.
 func (r *eventReader) next(ctx context.Context, wait string) ([]Event, error) {
 	page, header, err := r.fetch(ctx, url.Values{"after": {r.after}, "wait": {wait}})
 	if err != nil {
@@ -193,7 +196,7 @@ func (r *eventReader) next(ctx context.Context, wait string) ([]Event, error) {
 	return page, r.emit(page)
 }
 
-// allByOffset reads all existing events of a service without r.after.
+// allByOffset reads all existing events of a service that does not know the parameter "after".
 func (r *eventReader) allByOffset(ctx context.Context) error {
 	for offset := 0; ; offset += maxEventsPage {
 		page, _, err := r.fetch(ctx, url.Values{"orderAsc": {"true"}, "offset": {strconv.Itoa(offset)}})
@@ -215,7 +218,7 @@ func (r *eventReader) last(ctx context.Context) error {
 	return r.emit(events)
 }
 
-// poll reads the events after r.newest, which is no id that the service understands.
+// poll reads the events after r.newest, from a service that does not know the parameter "after".
 func (r *eventReader) poll(ctx context.Context) error {
 	events, err := r.back(ctx, maxLastEvents, func(http.Header) {})
 	if err != nil {
@@ -224,8 +227,8 @@ func (r *eventReader) poll(ctx context.Context) error {
 	return r.emit(events)
 }
 
-// back reads the events after r.newest, from the newest one back and at most limit. It returns them
-// oldest first. It calls first with the head of the first answer.
+// back reads events, from the newest one back. It stops at r.newest, and after limit events. It returns
+// the events in the opposite order, oldest first. It calls first with the header of the first answer.
 func (r *eventReader) back(ctx context.Context, limit int, first func(http.Header)) (events []Event, err error) {
 	for more := true; more; {
 		page, header, err := r.fetch(ctx, url.Values{"offset": {strconv.Itoa(len(events))}})

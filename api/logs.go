@@ -95,7 +95,7 @@ type logReader struct {
 	tailed  bool
 	from    time.Time // the start of the next page, in whole milliseconds; zero: the beginning of the log
 	came    int       // the number of entries of the millisecond at from that were returned already
-	after   time.Time // the time of the last returned entry; if it is not zero, came is computed from it
+	after   time.Time // the time of the last entry of the tail, from which page computes came; zero: came is known
 	ended   bool      // no entries will follow: the sandbox has ended, or Follow is not set
 	asked   time.Time // the time at which the sandbox was last checked for its end
 }

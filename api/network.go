@@ -50,7 +50,7 @@ type EgressProxyConfig struct {
 }
 
 // Format writes the fields, and "[redacted]" for a key that is set. Without this method, fmt would
-// print the keys in a struct that has a pointer to a proxy, if the verb does not fit, like %s.
+// print the keys if a struct with a pointer to a proxy is formatted with an unsuitable verb such as %s.
 func (p EgressProxyConfig) Format(f fmt.State, verb rune) {
 	type fields EgressProxyConfig
 	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), fields(p))

@@ -131,21 +131,21 @@ type CreateParams struct {
 	// only chooses the engine. With another service, an image returns [errors.ErrUnsupported].
 	Image string
 	// Resources are the resources of the sandbox, in place of those of its template. If the engine
-	// does not enforce one of them, and with another service than a local cloud, the error is
+	// does not enforce one of them, or the service is not a local cloud, the error is
 	// [errors.ErrUnsupported].
 	Resources Resources
 	// Lifetime is the lifetime of the sandbox, rounded up to whole seconds. Zero means
 	// [DefaultLifetime].
 	Lifetime time.Duration
-	// IdleTimeout ends the sandbox as at the end of its lifetime, but when nothing has used it for this
-	// long, rounded up to whole seconds. Zero means that there is no such limit. It must be less than
-	// Lifetime; with a Lifetime of zero, the sandbox may live as long as the service allows. With a service
-	// that is not a local cloud, an IdleTimeout returns [errors.ErrUnsupported].
+	// IdleTimeout is the time without use after which the sandbox ends or is paused, as at the end of its
+	// lifetime. It is rounded up to whole seconds. Zero means that there is no such limit. IdleTimeout must
+	// be less than Lifetime. If Lifetime is zero, the sandbox may live as long as the service allows. With
+	// a service that is not a local cloud, an IdleTimeout returns [errors.ErrUnsupported].
 	//
-	// These are uses: a request to a port that begins or ends, a byte of an open connection to a port, code
-	// that runs, and a command that a client follows. These are none: pings of a websocket, a silent
-	// connection or terminal, connections out of the sandbox, and the calls of this package except those
-	// that connect, resume, or take a snapshot.
+	// These are uses: the begin and the end of a request to a port, a byte of an open connection to a port,
+	// running code, and a command that a client follows, except in a terminal. These are not uses: pings of a
+	// websocket, a silent connection or terminal, connections out of the sandbox, and the calls of this
+	// package except those that connect, resume, or take a snapshot.
 	IdleTimeout time.Duration
 	// AutoPause pauses the sandbox at the end of its lifetime instead of killing it; nil means
 	// the service's default, false.
@@ -181,8 +181,8 @@ type CreateParams struct {
 	// [ErrForbidden] for a directory that was not permitted when the cloud was started. With another
 	// service, any mount returns [errors.ErrUnsupported].
 	Mounts []Mount
-	// MCP has the settings of MCP servers by their names. The service only records them. The
-	// caller must start the servers with the program mcp-gateway in the sandbox.
+	// MCP maps the names of MCP servers to their settings. The service only records the settings.
+	// The caller must start the servers with the program mcp-gateway in the sandbox.
 	MCP map[string]any
 }
 

@@ -59,7 +59,7 @@ func tunnel(w http.ResponseWriter, r *http.Request, address string) {
 	_, _ = io.Copy(near, far)
 }
 
-// e2bctl returns what a command prints.
+// e2bctl runs a command and returns its output.
 func (a *asking) e2bctl(args ...string) string {
 	a.t.Helper()
 	cmd := exec.CommandContext(a.t.Context(), "e2bctl", args...)

@@ -67,8 +67,9 @@ func (c *Command) Tag() string { return c.tag }
 
 // Offset returns the number of bytes of the command's output before the next byte that this handle
 // receives. It counts stdout and stderr together, from the start of the command, and is a
-// value for [CommandConnectParams].From. The output before it has been written to Stdout and Stderr
-// once Wait has returned. If the service does not keep output, Offset counts the bytes that this handle has received.
+// value for [CommandConnectParams].From. After Wait has returned, all output before Offset has been
+// written to Stdout and Stderr. If the service does not keep output, Offset counts the bytes that this
+// handle has received.
 func (c *Command) Offset() int64 { return c.process.offset.Load() }
 
 // Wait waits for the command's end. It may be called any number of times. If the exit status is not

@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// helpful serves a kernel that answers questions about code with content, and returns what
-// it is asked.
+// helpful serves a kernel that answers questions about code with content. It returns a channel that
+// receives the questions.
 func helpful(s *service, content map[string]any) (asked <-chan map[string]any) {
 	questions := make(chan map[string]any, 10)
 	s.kernel = func(k *jupytertest.Kernel) {

@@ -25,7 +25,8 @@ const (
 	EventRefused = api.EventRefused
 )
 
-// Event is something that happened to a sandbox. The source is E2B's documentation of its events API.
+// Event is something that happened to a sandbox. The source of the fields is E2B's documentation of its
+// events API.
 type Event struct {
 	ID          string
 	Type        EventType
@@ -34,13 +35,14 @@ type Event struct {
 	TemplateID  string
 	ExecutionID string // a different one for each start or resume of the sandbox
 
-	// Reason is the reason for an EventKilled: "expired", "killed", "out_of_memory", "died" or
-	// "server_gone". Message is the reason in words. Only the local cloud sends them.
+	// Reason is the reason for the end of the sandbox: "expired", "idle", "killed", "out_of_memory",
+	// "died" or "server_gone". Message is the reason in words. Only the local cloud sends them, with an
+	// EventKilled, and with an EventPaused if the sandbox ended and returned to its latest pause.
 	Reason, Message string
-	// EndAt is the new end of the lifetime, of an EventUpdated that changed it; otherwise zero.
+	// EndAt is the new end of the lifetime if an EventUpdated changed it. Otherwise EndAt is zero.
 	EndAt time.Time
-	// Host, Port and Rule are the destination of an EventRefused and the rule that denies it. Port is
-	// 0 for a DNS question.
+	// Host and Port are the destination of an EventRefused. Port is 0 for a DNS question. Rule is the
+	// rule that denied the destination.
 	Host string
 	Port int
 	Rule string
@@ -50,13 +52,14 @@ type Event struct {
 	Missed int64
 }
 
-// EventsParams selects events. The zero value selects all existing ones.
+// EventsParams selects events. The zero value selects all existing events.
 type EventsParams struct {
 	// SandboxID is the id of a sandbox, which may have ended; empty means all sandboxes.
 	SandboxID string
 	// Types are the types of the events; empty means all.
 	Types []EventType
-	// Last limits the existing events to the newest ones, at most 10,000. Zero means all.
+	// Last is the number of existing events to return, at most 10,000: the newest ones. Zero means all
+	// existing events.
 	Last int
 	// Follow waits for new events until ctx ends.
 	Follow bool
@@ -65,8 +68,9 @@ type EventsParams struct {
 // Events iterates over the events of all sandboxes, or of one, oldest first. It fetches each page when
 // it is needed, and yields an error at most once, as the last item. E2B's service keeps events for 7
 // days. The local cloud keeps the newest 10,000 since its start. At most 100 refused hosts of each
-// sandbox become events. If the loop is slower than new events come, the local cloud drops the oldest
-// ones, see [Event].Missed. E2B's service has no reasons, and is requested once a second for new events.
+// sandbox become events. If events come faster than the loop reads them, the local cloud drops the
+// oldest events: see [Event].Missed. E2B's service sends no reasons, and with Follow it is asked for new
+// events once a second.
 func (c *Client) Events(ctx context.Context, p *EventsParams) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for e, err := range c.api.Sandboxes.Events(ctx, (*api.EventsParams)(p)) {

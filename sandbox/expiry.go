@@ -34,16 +34,16 @@ type Expiry struct {
 	// the sandbox is in use. If After is 0, the lifetime is a lease if Then is [ThenKill], and fixed
 	// otherwise.
 	Renew bool
-	// Idle is an additional limit: the action of Then also follows when nothing has used the sandbox for
-	// this long, rounded up to whole seconds. Zero means that there is no such limit. It needs a local cloud
-	// whose engine sees all requests; other services return [errors.ErrUnsupported]. With Idle and an After
-	// of 0, the sandbox may live as long as the service allows, and there is no lease. An After must be
-	// longer than Idle, and Renew must not be set.
+	// Idle is the time without use after which the action of Then follows, too. It is rounded up to whole
+	// seconds. Zero means that there is no such limit. Idle needs a local cloud whose engine sees all
+	// requests; other services return [errors.ErrUnsupported]. With Idle, Renew must not be set, and the
+	// field After must be 0 or longer than Idle. If After is 0, the sandbox may live as long as the service
+	// allows, and there is no lease.
 	//
-	// These are uses: a request to a port that begins or ends, a byte of an open connection to a port, code
-	// that runs, and a command without a terminal that a client follows. Creating, connecting and resuming
-	// count, too. These are not: an open handle, a silent connection or terminal, pings of a websocket,
-	// SetLifetime, Info, lists, metrics and logs, and connections out of the sandbox.
+	// These are uses: the begin and the end of a request to a port, a byte of an open connection to a port,
+	// running code, and a command that a client follows, except in a terminal. Creating, connecting and
+	// resuming are uses, too. These are not uses: an open handle, a silent connection or terminal, pings of
+	// a websocket, SetLifetime, Info, lists, metrics and logs, and connections out of the sandbox.
 	Idle time.Duration
 	// Then is the action at the end of the lifetime; empty means [ThenKill]. [Connect] resumes a
 	// paused sandbox.

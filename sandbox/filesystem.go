@@ -24,7 +24,7 @@ import (
 // maxListing limits the bytes of one answer about files: enough for about 200,000 files.
 const maxListing = 64 << 20
 
-// maxListed limits the number of messages in such an answer. Each entry is one message. Its time
+// maxListed limits the number of messages in one answer about files. Each entry is one message. Its time
 // and each label of its metadata are further messages.
 const maxListed = 1_000_000
 

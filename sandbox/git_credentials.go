@@ -25,7 +25,7 @@ type GitCredentials struct {
 }
 
 // Format writes the fields, and "[redacted]" for a key that is set. Without this method, fmt would
-// print the keys in a struct that has a pointer to credentials, if the verb does not fit, like %s.
+// print the keys if a struct with a pointer to credentials is formatted with an unsuitable verb such as %s.
 func (c GitCredentials) Format(f fmt.State, verb rune) {
 	type fields GitCredentials
 	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), fields(c))

@@ -95,7 +95,7 @@ type EgressProxy struct {
 }
 
 // Format writes the fields, and "[redacted]" for a key that is set. Without this method, fmt would
-// print the keys in a struct that has a pointer to a proxy, if the verb does not fit, like %s.
+// print the keys if a struct with a pointer to a proxy is formatted with an unsuitable verb such as %s.
 func (p EgressProxy) Format(f fmt.State, verb rune) {
 	type fields EgressProxy
 	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), fields(p))

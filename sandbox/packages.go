@@ -83,7 +83,7 @@ type RenamedPackage struct {
 type ExcludedRequirement struct {
 	// Name is the name of the package.
 	Name string
-	// Marker is the condition, in the form that pip prints.
+	// Marker is the condition of the requirement, in the form that pip prints.
 	Marker string
 }
 

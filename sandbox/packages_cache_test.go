@@ -28,7 +28,7 @@ func sumOf(content string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// cached returns what a cache has for a hash, or "".
+// cached returns the content that a cache has for a hash, or "".
 func cached(t *testing.T, c wheelCache, sum string) string {
 	t.Helper()
 	f := c.open([]string{sumB, sum})

@@ -258,8 +258,8 @@ func (a *attachment) conclude() {
 	a.cancel()
 }
 
-// leave ends the stream of a process that has not ended. With kill it also ends the process,
-// even if the call's context has ended.
+// leave ends the stream of a process that has not ended. With kill it also ends the process. The
+// caller passes a ctx that outlives the context of the call.
 func (a *attachment) leave(ctx context.Context, kill bool) {
 	a.release()
 	if !kill {

@@ -57,8 +57,8 @@ func (f outputFrom) set(h http.Header) {
 	}
 }
 
-// connectFrom is like connectProcess, for the place that a caller has requested. name is the name of
-// the parameter with the offset.
+// connectFrom is like connectProcess, but the stream begins at the offset that a caller has requested. A
+// nil offset means the output from now on. name is the name of the parameter with the offset.
 func (sb *Sandbox) connectFrom(ctx, life context.Context, user string, selector *process.ProcessSelector, name string, offset *int64) (*attachment, error) {
 	if offset != nil && *offset < 0 {
 		return nil, fmt.Errorf("%w: %s is negative: %d", api.ErrInvalidArgument, name, *offset)
@@ -76,7 +76,7 @@ func (sb *Sandbox) connectFrom(ctx, life context.Context, user string, selector 
 }
 
 // begin records the offset at which the stream begins. It returns an error if this is not the
-// requested place. A daemon that does not keep output does not report an offset.
+// requested offset. A daemon that does not keep output does not report an offset.
 func (a *attachment) begin(from outputFrom, header http.Header) error {
 	value := header.Get(protocol.HeaderOutputFrom)
 	if value == "" {
@@ -162,14 +162,14 @@ const receiptPause = 8 * time.Millisecond
 // receipts reports to the daemon how much output of a stream has been received. The daemon keeps
 // the rest, for another stream.
 type receipts struct {
-	due    int64 // the offset from which on the next report is due
+	due    int64 // the offset at which the next report is due
 	newest atomic.Int64
 	wake   chan struct{} // requests a report of newest
 	start  func()        // starts the reports, once
-	end    func()        // ends them
+	end    func()        // ends the reports, and waits for their end
 }
 
-// receipts returns the receipts of the stream from its next byte on. The caller must call end.
+// receipts returns the receipts for the stream, beginning with its next byte. The caller must call end.
 func (a *attachment) receipts(ctx context.Context) *receipts {
 	if !a.resumable {
 		return &receipts{due: math.MaxInt64, end: func() {}}
@@ -197,7 +197,7 @@ func newReceipts(ctx context.Context, from int64, send func(ctx context.Context,
 
 // report reports that the output before an offset has been received. It requests a report once for
 // every [protocol.OutputStep] bytes. One report is sent at a time, and a pause follows it. If further
-// reports become due meanwhile, a single one with the newest offset is sent next.
+// reports become due meanwhile, only one report is sent next, with the newest offset.
 func (r *receipts) report(offset int64) {
 	if offset < r.due {
 		return

@@ -79,8 +79,9 @@ func (p *PTY) Open(ctx context.Context, params *PTYParams) (*Terminal, error) {
 }
 
 // Connect returns a handle to a terminal that is already open. ctx limits only the time to connect.
-// The output begins at the connection, or at [PTYConnectParams].From. The error is an api.ErrNotFound if there is no such process. For
-// a process without a terminal use [Commands.Connect].
+// The output begins at the connection, or at [PTYConnectParams].From. The error is
+// an api.ErrNotFound if there is no such process. For a process without a terminal use
+// [Commands.Connect].
 func (p *PTY) Connect(ctx context.Context, which ProcessSelector, params *PTYConnectParams) (*Terminal, error) {
 	if params == nil {
 		params = &PTYConnectParams{}
@@ -135,9 +136,9 @@ func (p *PTY) terminal(ctx context.Context, what string, timeout time.Duration, 
 // for concurrent use. Each of several concurrent Reads receives a different part of the output.
 //
 // A pause of the sandbox suspends the program, like a [Command]; the program continues after the
-// resume. Read, Write and Wait then connect to the program again. After the connection was cut, they
-// do the same if the service keeps output; the local cloud does. Then no output is lost.
-// Otherwise the output between a pause and the new connection is lost.
+// resume. Read, Write and Wait then connect to the program again. If the service keeps output, as the
+// local cloud does, they also connect again after the connection was cut, and no output is lost.
+// Otherwise, the output between a pause and the new connection is lost.
 type Terminal struct {
 	process *attachment
 	backlog *backlog[[]byte]

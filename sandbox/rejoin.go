@@ -19,7 +19,7 @@ const (
 	// rejoinPause is the pause after the first failed attempt. It doubles up to maxRejoinPause.
 	rejoinPause    = 50 * time.Millisecond
 	maxRejoinPause = 2 * time.Second
-	// maxFruitless limits the successive streams that end at once and without output.
+	// maxFruitless limits the number of successive streams that end at once and without output.
 	maxFruitless = 40
 )
 
@@ -114,7 +114,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// errForgets means that the daemon that kept output has been replaced by another daemon.
+// errForgets means that another daemon, which keeps no output, has replaced the daemon that kept output.
 var errForgets = errors.New("the daemon no longer keeps output")
 
 // errReplaced means that the process has ended and that another process has its pid.

@@ -139,8 +139,8 @@ var (
 	// ansi matches escape sequences: colours, links, titles and others.
 	ansi = lazyregexp.New(`\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-~])`)
 	// ownFrame matches the text that IPython and Python print for a stack frame of this project's
-	// modules. Eval and the runs of package agent place these modules in the kernel. The kernel has no
-	// source code of them.
+	// modules. Eval and the runs of package agent place these modules in the kernel, without their
+	// source code.
 	ownFrame = lazyregexp.New(`(?m)^[ |+]*File "?<_e2bctl_\w+>"?(?::|, line )\d+.*\n(?:[ |]*(?:-+> ?)?\d+ 'Could not get source.*\n)?\n?`)
 	// cellLine matches the texts with which Python and IPython name the cell and the line of code that
 	// this package sent. In a group of exceptions a margin precedes the text. Over HTTP the beginning

@@ -182,7 +182,8 @@ func appendInstanceRepr(b []byte, x Instance) []byte {
 	return append(appendRepr(append(b, class...), x.Value), ')')
 }
 
-// appendDataRepr writes arrays and tables. It writes the elements if there are few.
+// appendDataRepr appends the text of an array, series, index, table or image. The text contains the
+// elements only if there are at most maxShown. The text of an image contains only its size and mode.
 func appendDataRepr(b []byte, x any) []byte {
 	switch x := x.(type) {
 	case Array:

@@ -36,8 +36,8 @@ func (n node) floats() []float64 {
 	return floats
 }
 
-// container reports whether only the opening of the value has been read, so that its items
-// follow.
+// container reports whether n is only the beginning of a value, so that the scanner returns the items of
+// the value next.
 func (n node) container() bool {
 	switch n.kind {
 	case KindList, KindTuple, KindSet, KindFrozenSet, KindDict:

@@ -40,8 +40,8 @@ type PythonMarshaler interface {
 	MarshalPython() (any, error)
 }
 
-// PythonUnmarshaler is implemented by types that decode themselves. The value uses shared
-// memory and must not be changed.
+// PythonUnmarshaler is implemented by types that decode themselves. The memory of v is shared, so
+// the method must not change data that it gets from v.
 type PythonUnmarshaler interface {
 	UnmarshalPython(v Value) error
 }

@@ -55,7 +55,7 @@ func service(t *testing.T) (key string, addresses []string) {
 	return string(cloud.APIKey()), []string{"E2B_API_URL=" + cloud.URL(), "E2B_SANDBOX_URL=" + cloud.URL()}
 }
 
-// e2bctl runs the command in a job, and returns what it prints.
+// e2bctl runs the command in a job, and returns its output.
 func e2bctl(t *testing.T, env []string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "e2bctl", args...)

@@ -60,7 +60,7 @@ func openDocuments(dir string) (*documents, error) {
 // Close closes the directory.
 func (d *documents) Close() error { return d.root.Close() }
 
-// state returns the list of documents for the code.
+// state returns the state for the code. Its variable documents lists the names of the documents.
 func (d *documents) state() (*state.State, error) {
 	st := state.New()
 	return st, st.Set("documents", d.names)

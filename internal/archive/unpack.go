@@ -34,8 +34,8 @@ var ErrTooLarge = errors.New("the download is too large")
 // followed. Setuid and setgid bits are removed from modes.
 type Unpacker struct {
 	Root     *os.Root
-	MaxBytes int64                  // the largest total size of all files, in bytes; less than 0: no limit
-	MaxFiles int64                  // the most files of all kinds; less than 0: no limit
+	MaxBytes int64                  // maximum total size of all files, in bytes; negative: no limit
+	MaxFiles int64                  // maximum number of files, directories and links; negative: no limit
 	Skipped  func(name, why string) // is called for entries that are not written
 
 	bytes, files int64

@@ -62,7 +62,7 @@ type Options struct {
 	Binary       string            // program to execute for the cloud's processes; "": this program
 	Python       *pyenv.Env        // Python of kernels; nil: search for a Python
 	Limits       engine.Limits     // limits of each sandbox; zero fields have default values
-	Most         engine.Bounds     // the most that a client or a template gets for one sandbox; a zero field means what the machine has
+	Most         engine.Bounds     // maximum resources of one sandbox; a zero field means the resources of the machine
 	Space        int64             // maximum bytes of layers, cached steps of builds and their archives; 0: builds.DefaultCap
 	Warm         int               // number of warm sandboxes, which are ready for the next create
 	MaxSandboxes int               // maximum number of sandboxes at the same time; 0: lifecycle.DefaultMaxSandboxes
@@ -109,7 +109,7 @@ type Cloud struct {
 	address   net.Addr
 	trust     localtls.Trust
 	keyFiles  *control.KeyFiles   // nil without a Service
-	tlsFiles  *localtls.Files     // nil: the authority of the cloud has its certificates
+	tlsFiles  *localtls.Files     // files of the certificate; nil: the cloud's authority issues the certificates
 	metrics   *metricsServer      // nil: there is none
 	limit     *connlimit.Listener // bounds the connections of clients
 	log       requestlog.Log

@@ -49,7 +49,8 @@ func limitsOf(ctx context.Context, o Options) (engine.Limits, error) {
 	return l, nil
 }
 
-// machine returns what the machine has that runs the sandboxes of an engine. A zero field is unknown.
+// machine returns the resources of the machine that runs the sandboxes of an engine. A zero field means
+// that the resource is unknown.
 func (c *Cloud) machine(name engine.Name) engine.Bounds {
 	switch name {
 	case engine.Kubernetes:
@@ -63,16 +64,17 @@ func (c *Cloud) machine(name engine.Name) engine.Bounds {
 	return thisMachine()
 }
 
-// thisMachine returns what this machine, or the container of this process, has.
+// thisMachine returns the resources of this machine, lowered to the bounds of the container in which
+// this process runs.
 var thisMachine = sync.OnceValue(func() engine.Bounds {
 	bounds, _ := machineBounds() // limitsOf reports the error
 	return bounds.And(engine.Bounds{CPUs: float64(runtime.NumCPU()), MemoryBytes: machineMemory()})
 })
 
-// bounds returns what one sandbox of an engine can have at most.
+// bounds returns the maximum resources of one sandbox of an engine.
 func (c *Cloud) bounds(name engine.Name) engine.Bounds { return c.options.Most.And(c.machine(name)) }
 
-// baseLimits returns the limits of an engine's sandboxes that ask for no resources.
+// baseLimits returns the limits of a sandbox that requests no resources. name is the sandbox's engine.
 func (c *Cloud) baseLimits(name engine.Name) engine.Limits {
 	if name == engine.Docker {
 		return c.options.Docker.Limits(c.options.Limits)
@@ -80,7 +82,8 @@ func (c *Cloud) baseLimits(name engine.Name) engine.Limits {
 	return c.options.Limits
 }
 
-// limitsWith returns the limits of an engine's sandbox that asks for these resources.
+// limitsWith returns the limits of a sandbox that requests the resources asked. name is the sandbox's
+// engine.
 func (c *Cloud) limitsWith(name engine.Name, asked engine.Resources) engine.Limits {
 	return c.baseLimits(name).With(asked.Within(c.bounds(name)))
 }
@@ -117,7 +120,8 @@ func (c *Cloud) checkResources(ctx context.Context, name engine.Name, asked engi
 	return &lifecycle.RefusedError{Reason: reason}
 }
 
-// describeBuild describes what sandboxes of a template have that asks for these resources.
+// describeBuild describes the limits of a template's sandboxes if the template requests the resources
+// asked.
 func (c *Cloud) describeBuild(name engine.Name, asked engine.Resources) string {
 	has := c.limitsWith(name, asked)
 	text := "Sandboxes of this template have " + describe(has)

@@ -60,7 +60,7 @@ type starting struct {
 	undo     []func() error // undoes the completed steps, from the last to the first
 }
 
-// steps returns the steps of a start that can fail, in order.
+// steps returns those steps of the start that can fail, in order.
 func (s *starting) steps() []func(context.Context) error {
 	return []func(context.Context) error{
 		s.findPython,

@@ -42,7 +42,7 @@ func TestSandboxOfAnImage(t *testing.T) {
 	client, err := sandbox.NewClient(cloud.Option())
 	must.Do(t, err)
 	t.Cleanup(func() { client.Close() })
-	// run returns what a command prints in a new sandbox.
+	// run runs a command in a new sandbox, and returns its output.
 	run := func(command string, opts ...sandbox.CreateOption) (string, *sandbox.Info, error) {
 		sb, err := client.Create(t.Context(), opts...)
 		if err != nil {

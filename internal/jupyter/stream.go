@@ -107,8 +107,9 @@ func cutString(data []byte) (value, rest []byte, ok bool) {
 	}
 }
 
-// plainPrefix returns the number of plain bytes at the beginning of data. It checks eight bytes at
-// a time, because the speed of large output depends on this function.
+// plainPrefix returns the number of plain bytes at the beginning of data. Plain bytes are ASCII
+// characters except control characters below the space, the quote and the backslash. plainPrefix
+// checks eight bytes at a time, because the speed of large output depends on this function.
 func plainPrefix(data []byte) int {
 	n := 0
 	for len(data)-n >= 8 && isPlain(binary.LittleEndian.Uint64(data[n:])) {

@@ -233,8 +233,8 @@ func (k *Kernel) write(channel, kind string, parent jupyter.Header, content json
 }
 
 // hangUp ends the websocket. receive then notices the end. If the kernel ended, the next call needs
-// another websocket. Over this websocket, the server would still accept code for a kernel that no
-// longer exists. This websocket may also miss the first messages of a fresh kernel.
+// a new websocket. Over the old websocket, the server would still accept code for a kernel that no
+// longer exists. The old websocket may also miss the first messages of a fresh kernel.
 func (k *Kernel) hangUp() {
 	k.mu.Lock()
 	conn := k.conn

@@ -15,7 +15,7 @@ import (
 //go:embed npm
 var node embed.FS
 
-// npmPlatforms are the platforms with a package of npm, as GOOS and GOARCH, each with its name in Node.
+// npmPlatforms maps the platforms with a package of npm, as GOOS/GOARCH, to their names in Node.
 var npmPlatforms = map[string]string{
 	"linux/amd64": "linux-x64", "linux/arm64": "linux-arm64", "darwin/amd64": "darwin-x64", "darwin/arm64": "darwin-arm64",
 	"windows/amd64": "win32-x64", "windows/arm64": "win32-arm64",
@@ -31,7 +31,7 @@ type npmPackage struct {
 	Keywords        []string          `json:"keywords,omitempty"`
 	OS              []string          `json:"os,omitempty"`
 	CPU             []string          `json:"cpu,omitempty"`
-	PreferUnplugged bool              `json:"preferUnplugged,omitempty"` // Yarn then unpacks the program, so that it can run
+	PreferUnplugged bool              `json:"preferUnplugged,omitempty"` // makes Yarn unpack the program, so that it can run
 	Engines         map[string]string `json:"engines,omitempty"`
 	Bin             map[string]string `json:"bin,omitempty"`
 	Main            string            `json:"main,omitempty"`
@@ -40,8 +40,8 @@ type npmPackage struct {
 	Optional        map[string]string `json:"optionalDependencies,omitempty"`
 }
 
-// NPMProgram writes the package of npm with the program for one platform to dir. licences are files by
-// their names. It returns the path of the package.
+// NPMProgram writes the package of npm with the program for one platform to dir. licences are
+// files to add. NPMProgram returns the path of the package.
 func NPMProgram(b *Build, dir string, program, sbom []byte, licences []File) (string, error) {
 	platform, ok := npmPlatforms[b.System+"/"+b.Architecture]
 	if !ok {
@@ -58,9 +58,9 @@ func NPMProgram(b *Build, dir string, program, sbom []byte, licences []File) (st
 	return p.write(b, filepath.Join(dir, fmt.Sprintf("e2bctl-%s-%s.tgz", platform, p.Version)), files)
 }
 
-// NPM writes the package e2bctl of npm to dir: a command, a module, and the packages with the program as
-// optional dependencies. npm installs the one for its platform. The version and the time are those of
-// b. It returns the path of the package.
+// NPM writes the package e2bctl of npm to dir. It contains a command and a module, and has the packages
+// of NPMProgram as optional dependencies. npm installs only the dependency for its platform. The version
+// and the time are those of b. NPM returns the path of the package.
 func NPM(b *Build, dir string, licence File) (string, error) {
 	files, err := npmFiles()
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	cyclonedx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// SBOM returns the list of a program's parts as a CycloneDX document. The same program always has
-// the same document, so it has no serial number and no time of its own.
+// SBOM returns the list of a program's parts as a CycloneDX document. The document has
+// no serial number and no time of its own, so that the same program always has the same document.
 func SBOM(b *Build) ([]byte, error) {
 	root := "pkg:golang/github.com/e2bctl/e2bctl@v" + b.Release()
 	document := cyclonedx.NewBOM()

@@ -33,8 +33,8 @@ var wheelTags = map[string]string{
 const summary = "E2B-style cloud sandboxes: a command, and a cloud of its own on this machine"
 
 // Wheel writes a wheel of pip to dir, with the program as a script, the Python module e2bctl, and a
-// list of the program's parts. readme is the text that an index shows. licences are files by their
-// names. It returns the path of the wheel.
+// list of the program's parts. readme is the text that an index shows. licences are files to
+// add. Wheel returns the path of the wheel.
 func Wheel(b *Build, dir string, program, readme, sbom []byte, licences []File) (string, error) {
 	tag, ok := wheelTags[b.System+"/"+b.Architecture]
 	if !ok {

@@ -36,29 +36,31 @@ const (
 // open. E2B's daemon has no such trailer.
 const TrailerOutputHeld = "E2bctl-Output-Held"
 
-// Headers with which a client goes on with the output of a process after its connection was cut. The
-// local cloud's daemon keeps the newest output of each process. E2B's daemon ignores the headers.
+// Headers with which a client continues to receive the output of a process after its connection was
+// cut. The local cloud's daemon keeps the newest output of each process. E2B's daemon ignores the
+// headers.
 const (
 	// HeaderOutputFrom is the offset of the first byte of a process's output that a client requests,
 	// or [OutputFromNow]. It is a header of a Connect request. The offset counts the bytes of all
-	// streams of the process, in the order in which the daemon has read them. In a Start request it
-	// is 0, and means that the client goes on after a cut. The daemon then holds up the process for a
-	// few seconds while the client is away. The header of the answer has the offset at which the
-	// output begins. This is a later one if the requested output is no longer kept.
+	// streams of the process, in the order in which the daemon has read them. In a Start request
+	// the header is 0, and means that the client connects again after a cut. While the client is
+	// absent, the daemon then holds up the process for a few seconds. In an answer, the header is the
+	// offset at which the output begins. If the requested output is no longer kept, this is a later
+	// offset.
 	HeaderOutputFrom = "E2bctl-Output-From"
-	// HeaderOutputOf is the id of the process. The client chooses it in a Start request, so that it
-	// can find a process whose answer was cut off. In a Connect request with HeaderOutputFrom it
-	// selects the process. The header of the answer has the id.
+	// HeaderOutputOf is the id of the process. The client chooses the id in a Start request, so that it
+	// can find the process if the answer is cut off. In a Connect request with HeaderOutputFrom, the
+	// id selects the process. An answer contains the id, too.
 	HeaderOutputOf = "E2bctl-Output-Of"
-	// HeaderOutputStream names a stream of output, in the header of its answer. While the client
-	// receives output, it sends the header in Update requests together with HeaderOutputFrom, the
-	// offset of the first byte that it has not received, and HeaderOutputOf. It does so soon after
-	// every OutputStep bytes. The process waits for these requests, so that the bytes which the client
-	// has not received are still kept after a cut. In a Connect request it names the stream that
-	// was cut, which ends.
+	// HeaderOutputStream is the name of a stream of output. The answer with the stream contains it.
+	// While the client receives output, it sends an Update request soon after every OutputStep bytes.
+	// This request contains the name of the stream, HeaderOutputOf, and as HeaderOutputFrom the offset
+	// of the first byte that the client has not received. The process waits for these requests, so
+	// that the bytes that the client has not received are still kept after a cut. A Connect request
+	// contains the name of the stream that was cut. The daemon ends that stream.
 	HeaderOutputStream = "E2bctl-Output-Stream"
-	// OutputStep is the number of received bytes after which such a client sends a request. The
-	// daemon lets at least twice as many bytes be on the way to the client.
+	// OutputStep is the number of received bytes after which such a client sends an Update request.
+	// At least twice as many bytes may be on the way to the client.
 	OutputStep = 1 << 20
 	// OutputFromNow requests the output that a process writes from now on.
 	OutputFromNow = "now"
@@ -67,9 +69,9 @@ const (
 // Extensions of the routes for events. E2B's service ignores the parameters "after" and "wait", and its
 // answers do not have the headers.
 const (
-	// HeaderEventsNext is the id of the latest event before the answer. As the parameter "after" of a
-	// request, it selects the events after that one. If "wait" is true, such a request waits for an
-	// event if there is none.
+	// HeaderEventsNext is the id of the last event that the answer takes into account. As the
+	// parameter "after" of the next request, it selects the events after this event. If there are no
+	// such events and "wait" is true, the request waits for an event.
 	HeaderEventsNext = "E2bctl-Events-Next"
 	// HeaderEventsMissed is the number of events that came after the requested one and are no longer
 	// kept.

@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pyshim"
 )
 
-// run returns what a program prints in a Python without any setup of the user.
+// run runs a program in a Python without any setup of the user, and returns its output.
 func run(t *testing.T, program string) string {
 	t.Helper()
 	path, err := exec.LookPath("python3")

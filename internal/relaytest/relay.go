@@ -66,8 +66,8 @@ func (r *Relay) Cut() {
 	r.end()
 }
 
-// CutAfter cuts all connections when the server has sent a number of further bytes, again and
-// again. next returns this number for each cut; a negative number means that there is no further cut.
+// CutAfter cuts all connections again and again, each time when the server has sent a number of further
+// bytes. next returns this number for each cut; a negative number means that there is no further cut.
 func (r *Relay) CutAfter(next func() int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +82,7 @@ func (r *Relay) count() {
 	}
 }
 
-// allow returns how many of n bytes of the server pass before a cut.
+// allow returns how many of the n bytes that the server has sent pass before a cut.
 func (r *Relay) allow(n int) (pass int, cut bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

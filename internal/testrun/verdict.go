@@ -14,7 +14,7 @@ import (
 // machine must not make a suite red. Two kinds of failures are never repeated: failures that a busy
 // machine cannot cause, and failures that must not happen even once.
 const (
-	mostRepeated = 5 // the most failed tests that are repeated; if more failed, something is wrong
+	mostRepeated = 5 // the maximum number of failed tests that are repeated; if more failed, something is wrong
 	repeats      = 2
 )
 

@@ -34,8 +34,8 @@ func (h *lossyHost) execute(ctx context.Context, id string, request jupyter.Exec
 	return jupyter.ExecuteReply{}, errors.Join(err, errLost)
 }
 
-// cuts returns what an audit has of steps that were cut off: the names that the guard refused, by
-// the number of the step.
+// cuts returns the names that the guard refused in steps that were cut off, by the number of the step.
+// It reads them from an audit.
 func cuts(t *testing.T, audit string) map[int][]string {
 	t.Helper()
 	found := map[int][]string{}

@@ -15,7 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// The kernel evaluates expressions in the order of their keys: beginKey, [guardKey], toolsKey.
+// Keys of the expressions in a request to the kernel. The kernel evaluates the expressions in the
+// order of their keys: beginKey, [guardKey], toolsKey.
 const (
 	beginKey = "begin"
 	toolsKey = "tools"

@@ -97,7 +97,7 @@ func (w *promised) inPlace() bool {
 	return w.cloud.Report().Engine == local.EngineRoom && w.cloud.Isolation() != local.Full
 }
 
-// says runs code and returns what it prints.
+// says runs code and returns its output.
 func says(t *testing.T, sb *sandbox.Sandbox, program string) string {
 	t.Helper()
 	e := sandboxtest.RunCode(t, sb, program, nil)

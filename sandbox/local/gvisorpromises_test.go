@@ -35,8 +35,8 @@ func (w *promised) gvisorTries() map[string]func(*testing.T) (bool, error) {
 	return tries
 }
 
-// limitOf returns what a file of the control groups of a process says, by its name in each
-// version.
+// limitOf returns the limit in a file of a control group of a process. names are the names of this file
+// in versions 1 and 2 of control groups.
 func limitOf(t *testing.T, pid int, names [2]string) string {
 	t.Helper()
 	groups, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")

@@ -52,7 +52,7 @@ func TestLadder(t *testing.T) {
 	}
 }
 
-// startWhere starts a cloud where the machine refuses something, and returns what it said.
+// startWhere starts a cloud where the machine refuses something, and returns the output.
 func startWhere(t *testing.T, refuse string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")

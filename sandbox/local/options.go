@@ -177,13 +177,13 @@ type Resources struct {
 // enforces.
 func WithResources(r Resources) Option { return func(s *settings) { s.limits = engine.Limits(r) } }
 
-// WithMaxCPUs sets the most processors that one sandbox gets, whatever is asked for. A client that
-// asks for more gets an error. A template that asks for more is built, with a note in the log of the
-// build, and its sandboxes get n. The default, 0, means as many as the machine has.
+// WithMaxCPUs limits the processors of each sandbox. If a client requests more, it receives an error. If
+// a template requests more, it is built, with a note in the log of the build, and its sandboxes get n.
+// The default, 0, means all processors of the machine.
 func WithMaxCPUs(n float64) Option { return func(s *settings) { s.most.CPUs = n } }
 
-// WithMaxMemoryBytes sets the most memory that one sandbox gets, like [WithMaxCPUs]. The default, 0,
-// means as much as the machine has.
+// WithMaxMemoryBytes limits the memory of each sandbox, in the same way as [WithMaxCPUs] limits the
+// processors. The default, 0, means all memory of the machine.
 func WithMaxMemoryBytes(n int64) Option { return func(s *settings) { s.most.MemoryBytes = n } }
 
 // WithMaxVolumeBytes limits the size of each new volume. It needs root, loop devices and mkfs.ext4,

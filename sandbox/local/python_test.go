@@ -68,8 +68,7 @@ func needsFull(t *testing.T) {
 	}
 }
 
-// startOnMachine runs [startWithPython] in a process of its own, and returns what it
-// writes.
+// startOnMachine runs [startWithPython] in a process of its own, and returns the output.
 func startOnMachine(t *testing.T, python string) string {
 	t.Helper()
 	home := t.TempDir()

@@ -211,7 +211,7 @@ func TestFollowLinks(t *testing.T) {
 	}
 }
 
-// unpack packs files and returns what is in the archive.
+// unpack packs files and returns the content of the archive.
 func unpack(t *testing.T, s *source, files []file, compressed bool) map[string]string {
 	t.Helper()
 	archive, err := s.pack(t.Context(), files, compressed)

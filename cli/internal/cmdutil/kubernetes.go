@@ -56,16 +56,16 @@ func (k *KubernetesFlags) AddTemplates(cmd *cobra.Command) {
 	k.all = append(k.all, cmd.Flags().Lookup("template"))
 }
 
-// AddPools adds the flag for pods that are ready for the next creates.
+// AddPools adds the flag for pools of pods, which are ready for new sandboxes.
 func (k *KubernetesFlags) AddPools(cmd *cobra.Command) {
 	cmd.Flags().Var(&k.pools, "pool", "with kubernetes: keep N pods ready for the next sandboxes of a template,\nas `NAME=N` (repeatable); they outlive the server, and 0 removes them")
 	k.all = append(k.all, cmd.Flags().Lookup("pool"))
 }
 
-// maxPool is the largest number of pods of a pool.
+// maxPool is the maximum number of pods in a pool.
 const maxPool = 1000
 
-// pools are pools of templates, as values of a flag.
+// pools is the value of a flag: templates, each with the number of pods in its pool.
 type pools []kubelink.Pool
 
 // Type returns the name of the type.
@@ -96,7 +96,7 @@ func (p *pools) GetSlice() []string {
 	return values
 }
 
-// imageTemplates are templates that are images, as values of a flag.
+// imageTemplates is the value of a flag: templates, each with its container image.
 type imageTemplates []kubelink.Template
 
 // Type returns the name of the type.

@@ -8,7 +8,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// writeList returns what WriteList writes on a terminal of the given width, 0 for none.
+// writeList returns the output of WriteList on a terminal of the given width; 0: no terminal.
 func writeList(t *testing.T, width int, l List) (out, errs string) {
 	t.Helper()
 	var o, e bytes.Buffer

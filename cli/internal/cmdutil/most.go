@@ -6,8 +6,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// MostFlags are the flags for the most that one sandbox of a cloud gets, whatever its client or its
-// template asks for. A zero field means what the machine has.
+// MostFlags are the flags for the maximum resources of one sandbox of a cloud. No sandbox gets more,
+// even if its client or its template requests more. A zero field means the resources of the machine.
 type MostFlags struct {
 	CPUs   Processors
 	Memory Size

@@ -47,8 +47,8 @@ func (n *NewSandboxFlags) Add(cmd *cobra.Command, lifetime string) {
 }
 
 // AddMany works like Add, but is for a command that creates any number of sandboxes. It does not
-// add the flags that write an ID to a file, because there is no single ID, nor --idle, because such a
-// command ends unused sandboxes itself.
+// add the flags that write an ID to a file, because there is no single ID. It does not add --idle,
+// because such a command ends unused sandboxes itself.
 func (n *NewSandboxFlags) AddMany(cmd *cobra.Command, lifetime string) {
 	n.all = pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
 	n.all.StringVarP(&n.Template, "template", "t", "", "create the sandboxes from template `NAME`")

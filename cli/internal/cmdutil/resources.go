@@ -13,9 +13,9 @@ import (
 )
 
 // ResourceFlags are the flags for the resources of each sandbox of a local cloud, and for the
-// engine of that cloud. They are the limits of all sandboxes of a cloud that the command starts. For
-// a sandbox of a cloud that runs already, memory, cpus and disk are the resources of the one sandbox
-// that the command creates.
+// engine of that cloud. If the command starts the cloud, the flags apply to all its sandboxes. If the
+// command creates a sandbox in a cloud that is already running, memory, cpus and disk apply to this
+// sandbox.
 type ResourceFlags struct {
 	ofSandbox    bool // the command creates a sandbox
 	started      bool // the command has started a cloud, whose sandboxes have these limits
@@ -26,7 +26,7 @@ type ResourceFlags struct {
 	pids         Count
 	dist, runsc  path
 	mounts       *hostMounts   // the mounts of the sandbox that the command creates; nil for none
-	all          []*pflag.Flag // flags that apply only to a new cloud
+	all          []*pflag.Flag // all flags except engine
 	engineFlag   *pflag.Flag
 }
 
@@ -66,12 +66,12 @@ func complete(cmd *cobra.Command, flag string, values []string) {
 // otherThanLimits describes the flags of [ResourceFlags] that set no limit.
 var otherThanLimits = map[string]string{"isolation": "the isolation level", "runsc": "the gVisor program", "pyodide-dist": "the Pyodide distribution"}
 
-// first returns the first flag that the user gave and that applies to a new cloud, or nil if there is
-// none.
+// first returns the first flag in r.all that the user gave. If the user gave none of these flags, it
+// returns nil.
 func (r *ResourceFlags) first() *pflag.Flag { return r.firstOf(func(*pflag.Flag) bool { return true }) }
 
-// firstOfCloud is like first, but returns only flags that cannot apply to one sandbox of a cloud that
-// runs already.
+// firstOfCloud is like first, but returns only a flag that cannot apply to one sandbox of a running
+// cloud.
 func (r *ResourceFlags) firstOfCloud() *pflag.Flag {
 	return r.firstOf(func(flag *pflag.Flag) bool {
 		return !r.ofSandbox || flag.Name != "memory" && flag.Name != "cpus" && flag.Name != "disk"
@@ -87,8 +87,8 @@ func (r *ResourceFlags) firstOf(counts func(*pflag.Flag) bool) *pflag.Flag {
 	return nil
 }
 
-// sandboxOptions returns the options for the resources of the new sandbox. It returns none if all
-// sandboxes of its cloud have these limits.
+// sandboxOptions returns the options for the resources of the new sandbox. It returns nil if the command
+// started the cloud, because all sandboxes of the cloud then have these limits.
 func (r *ResourceFlags) sandboxOptions() []sandbox.CreateOption {
 	own := sandbox.Resources{CPUs: float64(r.cpus), MemoryBytes: int64(r.memory), DiskBytes: int64(r.disk)}
 	if r.started || own == (sandbox.Resources{}) {

@@ -122,8 +122,8 @@ func (s *shell) takeBetween() string {
 // that has found out the unguessable word may write a longer one.
 const maxEndLine = 8 << 10
 
-// take receives output of bash, up to and including the line at the end of the command. It returns
-// the output after that line.
+// take receives output of bash, up to and including the line that bash prints at the end of the
+// command. It returns the output after that line.
 func (c *shellCall) take(p []byte) []byte {
 	if c.ended {
 		return p

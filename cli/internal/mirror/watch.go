@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Changes are sent together if each follows the one before it within the time quiet. No change
-// waits longer than mostWait.
+// Changes are collected, and sent together when no further change has followed for the duration quiet.
+// No change waits longer than mostWait.
 const (
 	quiet    = 10 * time.Millisecond
 	mostWait = 50 * time.Millisecond

@@ -92,8 +92,8 @@ type Options struct {
 	// Target returns the properties of an engine for builds. It returns an error if this cloud does
 	// not have the engine. If Target is nil, every engine has the zero Target.
 	Target func(ctx context.Context, name engine.Name) (Target, error)
-	// Describe describes what the sandboxes of an engine have if these resources are requested, for the
-	// log of a build.
+	// Describe describes the limits of an engine's sandboxes if these resources are requested. The text
+	// is for the log of a build.
 	Describe func(engine.Name, engine.Resources) string
 	Path     string // the value of PATH for processes in sandboxes
 	Cap      int64  // the maximum size of layers, cached steps and archives, in bytes; 0 means DefaultCap

@@ -28,8 +28,9 @@ type Cache struct {
 type cached struct {
 	State templates.Content
 	Used  time.Time
-	// LookedUp is the time of the registry's answer for the content of an image. It is zero for the
-	// result of a step.
+	// LookedUp is the time at which the last lookup of an image began, if the entry is the content of
+	// an image. If the registry did not answer, LookedUp is an earlier time, so that the next lookup
+	// is due after lookUpPause. For the result of a step, LookedUp is zero.
 	LookedUp time.Time `json:",omitzero"`
 }
 
@@ -79,7 +80,7 @@ func (c *Cache) getNewer(key string, since time.Time) (templates.Content, bool) 
 // put records the result of a step.
 func (c *Cache) put(key string, s templates.Content) error { return c.putLookedUp(key, s, time.Time{}) }
 
-// putLookedUp records the content of an image, with the time of the registry's answer.
+// putLookedUp records the content of an image. at becomes LookedUp of the entry.
 func (c *Cache) putLookedUp(key string, s templates.Content, at time.Time) error {
 	entry := &cached{s, time.Now().UTC(), at.UTC()}
 	value, err := json.Marshal(entry)

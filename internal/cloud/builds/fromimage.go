@@ -56,8 +56,9 @@ func BuiltIn(reference string) (template string, ok bool) { return builtIn(refer
 // content with [Builder.Release].
 //
 // The first call fetches the image. Later calls use it without a request to the registry. A tag is
-// looked up again after an hour, and a file of this machine each time. If the registry does not answer then, the image that the tag
-// last pointed to is used. If ctx ends first, the fetch continues for the next call.
+// looked up again after an hour, and a file of this machine each time. If the registry does not answer
+// then, FromImage uses the image to which the tag last pointed. If ctx ends first, the fetch continues
+// for the next call.
 //
 // The error is an [*ImageError] if the engine cannot use images, [ErrFetches] if too many images are
 // being fetched, and a [*FetchError] for a failed fetch.
@@ -93,7 +94,7 @@ func (b *Builder) FromImage(ctx context.Context, name engine.Name, reference str
 // Release releases the layers of a content that FromImage returned.
 func (b *Builder) Release(content templates.Content) { b.options.Layers.Release(content.Layers...) }
 
-// newestOf returns the time since which the image of a reference must have been looked up. A tag
+// newestOf returns the earliest time at which a usable image of a reference may have been looked up. A tag
 // may point to another image after an hour, and a file of this machine may change at any time. A digest
 // always means the same image.
 func newestOf(reference string) time.Time {

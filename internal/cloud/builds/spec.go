@@ -22,7 +22,7 @@ type Spec struct {
 	Start, Ready            string // "": the commands of FromTemplate
 }
 
-// Stage is a stage that steps copy from.
+// Stage is a stage of a build. Steps of the build copy files from it.
 type Stage struct {
 	Name      string
 	FromImage string

@@ -54,8 +54,8 @@ type createRequest struct {
 	egress *network.Rules // set by validate
 }
 
-// resourcesRequest has the requested resources of one sandbox. A field that is 0 or missing means
-// those of the template or of the cloud.
+// resourcesRequest has the requested resources of one sandbox. If a field is 0 or missing, the template
+// determines this resource, or else the cloud.
 type resourcesRequest struct {
 	CPUCount    float64 `json:"cpuCount"`
 	MemoryBytes int64   `json:"memoryBytes"`
@@ -238,8 +238,8 @@ func (s *Service) lifetime(seconds *int32, d dialect) (time.Duration, error) {
 	return lifetime, nil
 }
 
-// lifetimeOf returns the lifetime of a new sandbox. One with an idle limit lives as long as possible if
-// the request has no timeout.
+// lifetimeOf returns the lifetime of a new sandbox. If the request has an idle limit and no timeout, the
+// sandbox lives as long as possible.
 func (s *Service) lifetimeOf(q *createRequest, d dialect) (time.Duration, error) {
 	if q.IdleTimeout == nil {
 		return s.lifetime(q.Timeout, d)

@@ -72,9 +72,9 @@
 // sandboxes of the template have the requested processors and megabytes, lowered to the bounds of
 // this local cloud. Exactly 2 processors with 1024 megabytes request nothing, because official
 // clients send these values if their user chose none. A request to create a sandbox may have a field
-// resources with cpuCount, memoryBytes and diskBytes. The service ignores this field. Two calls do not exist on the service: GET /local/space reports the
-// space of layers, cached steps and archives, and DELETE /local/space/cache removes cached
-// steps and archives.
+// resources with cpuCount, memoryBytes and diskBytes. The service ignores this field. Two calls do
+// not exist on the service: GET /local/space reports the space of layers, cached steps and archives,
+// and DELETE /local/space/cache removes cached steps and archives.
 //
 // # Tags
 //
@@ -108,7 +108,7 @@
 //
 // # Unsupported
 //
-// Metrics of teams, access tokens, nodes, administration and events are answered with 501. A
-// create request with iam is refused with 400 and an error that names the field. Unknown fields
-// are ignored, so that newer clients work, and are named in the request log.
+// Requests for metrics of teams, access tokens, nodes, administration and webhooks of events are
+// answered with 501. A create request with iam is refused with 400 and an error that names the
+// field. Unknown fields are ignored, so that newer clients work, and are named in the request log.
 package control

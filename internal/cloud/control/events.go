@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// eventsPage is the default number of events in an answer, and maxEventsPage the most, as E2B's
-	// documentation of its events API has them.
+	// eventsPage is the default number of events in an answer. maxEventsPage is the maximum number.
+	// The source of both is E2B's documentation of its events API.
 	eventsPage    = 10
 	maxEventsPage = 100
-	// eventsWait bounds the time for which a request for further events waits for one.
+	// eventsWait bounds the time for which a request waits for an event.
 	eventsWait = 20 * time.Second
 )
 
@@ -60,9 +60,10 @@ func (s *Service) sandboxEvents(w http.ResponseWriter, r *http.Request) error {
 	return s.answerEvents(w, r, id)
 }
 
-// answerEvents answers with events of all sandboxes, or of one. With the parameter "after", which E2B's
-// service does not have, it answers with the events after that one, the oldest first. If there is none
-// and the parameter "wait" is true, it waits for one.
+// answerEvents answers with the events of the sandbox id, or of all sandboxes if id is "". The parameter
+// "after", which E2B's service does not have, is the id of an event: answerEvents then answers with the
+// events after this event, the oldest first. If there are no such events and the parameter "wait" is
+// true, it waits until there is an event, at most for eventsWait.
 func (s *Service) answerEvents(w http.ResponseWriter, r *http.Request, id string) error {
 	query, err := parseQuery(r)
 	if err != nil {
@@ -146,7 +147,8 @@ func executionID(sandbox string, started time.Time) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 }
 
-// eventTypes returns the types of events that a request selects; none means all.
+// eventTypes returns the types of events that a request selects. If the result is empty, the request
+// selects all types.
 func eventTypes(query *query) (types []lifecycle.EventType, err error) {
 	known := lifecycle.EventTypes()
 	for _, name := range query.All("types") {

@@ -65,7 +65,7 @@ type keyring struct {
 	mu      sync.Mutex
 	byHash  map[string]*apiKey
 	byID    map[string]*apiKey
-	version int // of files
+	version int // version of files when they were last read; -1: they have not been read
 }
 
 func newKeyring(o Options) *keyring {

@@ -157,7 +157,8 @@ func (s *Service) find(r *http.Request) (lifecycle.Sandbox, error) {
 	return s.sandboxes.Get(id)
 }
 
-// sandboxID returns the sandbox id in the path. Old clients append the client id to it.
+// sandboxID returns the sandbox id in the path. It cuts off the client id, which old clients append to the
+// sandbox id.
 func sandboxID(r *http.Request) (string, error) {
 	id, client, _ := strings.Cut(r.PathValue("id"), "-")
 	if id == "" || strings.Contains(client, "-") || strings.ContainsFunc(id, notLowerAlphanumeric) {

@@ -48,10 +48,10 @@ type Options struct {
 	EnvdVersion string    // version of envd in every sandbox, on which the behaviour of SDKs depends
 	Resources   Resources // resources of sandboxes whose engine is not in Of
 	Of          map[engine.Name]Resources
-	// Bounds returns what a sandbox of an engine may have at most; nil: there are no bounds.
+	// Bounds returns the maximum resources of a sandbox of an engine; nil: there are no bounds.
 	Bounds func(engine.Name) engine.Bounds
-	// CheckResources returns an error if a sandbox of an engine cannot have these resources; nil: it
-	// can have any.
+	// CheckResources returns an error if a sandbox of an engine cannot have these resources; nil:
+	// resources are not checked.
 	CheckResources func(context.Context, engine.Name, engine.Resources) error
 	NoDiskLimit    func(engine.Name) bool // reports whether an engine has no disk limit; nil: all engines have one
 	Mounts         []mounts.Mount         // mounts of every sandbox

@@ -67,8 +67,8 @@ type templateAnswer struct {
 // engineOf returns its argument, or the cloud's own engine if the argument is "".
 func (s *Service) engineOf(named engine.Name) engine.Name { return cmp.Or(named, s.options.Engine) }
 
-// resourcesOf returns the resources of a sandbox for which these resources were requested. A disk
-// size of 0 means that there is no limit.
+// resourcesOf returns the resources of a sandbox of the engine named, if the resources asked were
+// requested for it. A disk size of 0 means that there is no limit.
 func (s *Service) resourcesOf(named engine.Name, asked engine.Resources) Resources {
 	name := s.engineOf(named)
 	r, other := s.options.Of[name]

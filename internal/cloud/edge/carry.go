@@ -134,7 +134,7 @@ type target struct {
 	rules rules
 	class class
 	grpc  bool
-	use   func() // notes a use of the sandbox; nil: the request is none
+	use   func() // notes a use of the sandbox; nil: the request is not a use
 }
 
 // isGRPC reports whether a request is a gRPC call. gRPC needs HTTP/2; HTTP/1 servers understand

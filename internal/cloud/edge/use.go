@@ -13,10 +13,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// noted returns the request with a body that notes its bytes, if the request is a use of the sandbox. It
-// notes the begin of the request. noteEnd notes the end. Both do nothing for a sandbox without Use, and
-// for a request that is no use: questions about the health and metrics of envd and the interpreter, what
-// browsers ask before a request, and requests to envd without the token.
+// noted notes a use of the sandbox. It returns r with a body that notes a use for each piece, and the
+// function use, which the caller must call at the end of the request. If the sandbox has no Use, or the
+// request is not a use, noted returns r unchanged and a nil function. These requests are not uses:
+// requests for the health of envd and the interpreter, requests for envd's metrics, CORS preflight
+// requests, and requests to envd without its token.
 func (u *upstream) noted(r *http.Request, port int) (noted *http.Request, use func()) {
 	if u.Use == nil || isPreflight(r) || !u.isUse(r, port) {
 		return r, nil
@@ -42,7 +43,7 @@ func (u *upstream) isUse(r *http.Request, port int) bool {
 
 const metricsPath = "/metrics"
 
-// notedBody is a body that notes the use of a sandbox with each piece.
+// notedBody is a body that notes a use of the sandbox for each piece, except for keepalive messages.
 type notedBody struct {
 	io.ReadCloser
 	use func()
@@ -56,8 +57,10 @@ func (b *notedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Keepalive messages of envd's streams in Protocol Buffers, with their envelopes: of a process, and of a
-// watched directory or of input. In JSON they have the field keepalive, and any white space.
+// Keepalive messages of envd's streams, in Protocol Buffers and with their envelopes. processKeepalive is
+// for the stream of a process. otherKeepalive is for the streams of a watched directory and of input. In
+// JSON, a keepalive message has the field keepalive, and may contain white space. maxKeepalive bounds
+// the bytes of a keepalive message.
 const (
 	processKeepalive = "\x00\x00\x00\x00\x04\x0a\x02\x22\x00"
 	otherKeepalive   = "\x00\x00\x00\x00\x02\x1a\x00"
@@ -75,16 +78,16 @@ func isKeepalive(p []byte) bool {
 	return bytes.Contains(p, []byte(`"keepalive"`))
 }
 
-// noteAnswer makes the body of an answer note its bytes. The connection of an answer with status 101 is
-// noted by notedConn.
+// noteAnswer makes the body of an answer note a use of the sandbox for each piece. After an answer with
+// status 101, notedConn notes the uses.
 func (t *target) noteAnswer(res *http.Response) {
 	if t.use != nil && res.StatusCode != http.StatusSwitchingProtocols && res.Body != http.NoBody {
 		res.Body = &notedBody{res.Body, t.use}
 	}
 }
 
-// notedConn is the client's half of an upgraded connection. It notes the use of a sandbox with each piece
-// of both directions. Pings, pongs and the closing of a websocket are no use.
+// notedConn is the client's half of an upgraded connection. It notes a use of the sandbox for each piece
+// in both directions. The pings, pongs and close frames of a websocket are not uses.
 type notedConn struct {
 	net.Conn
 	use     func()
@@ -127,13 +130,14 @@ func (c *notedConn) CloseWrite() error {
 
 // frames follows the frames of one direction of a websocket (RFC 6455, section 5.2).
 type frames struct {
-	head    [14]byte // header of the frame that begins
-	have    int      // bytes of head
+	head    [14]byte // header of the current frame, as far as it has arrived
+	have    int      // number of bytes in head
 	left    uint64   // bytes of the payload that are still to come
 	control bool     // the frame is a ping, a pong or a close
 }
 
-// carry reports whether a piece contains bytes of a message. A nil f has messages only.
+// carry reports whether a piece contains bytes of a message. If f is nil, the connection is not a
+// websocket, and carry returns true.
 func (f *frames) carry(p []byte) (message bool) {
 	if f == nil {
 		return true

@@ -40,11 +40,12 @@ var (
 	// ErrProcessesLeft means that some processes could not be ended, because the sandbox has neither a
 	// namespace nor a control group with which the server could end all of them.
 	ErrProcessesLeft = errors.New("processes of a sandbox may still be running")
-	// ErrLinuxOnly means that the engine does not support this system.
+	// ErrLinuxOnly means that the engine needs 64-bit Linux, and this is another system.
 	ErrLinuxOnly = errors.New("it runs on Linux only, with 64 bits")
-	// ErrTooLarge means that the configuration of a sandbox exceeds its maximum size.
+	// ErrTooLarge means that the configuration of a sandbox, or the record of a [Lasting] sandbox,
+	// exceeds its maximum size.
 	ErrTooLarge = errors.New("the configuration of the sandbox is too large")
-	// ErrLimits means that a sandbox cannot start within its limits.
+	// ErrLimits means that a sandbox cannot start, because one of its limits is too low.
 	ErrLimits = errors.New("limits too small to start a sandbox in")
 	// ErrOtherMachine means that saved memory cannot be restored here. Saved memory can be restored only
 	// with the same programs, processor and kernel.

@@ -12,8 +12,8 @@ var processors = runtime.NumCPU()
 // Limits bound one sandbox. Zero values mean the defaults: 2 CPUs, 2 GiB of memory, 1024 processes
 // and threads, and 10 GiB of disk or half of the memory, whichever is less. Files on disk are held
 // in memory and count as memory. The number of files that each process may open is half of the
-// machine's maximum (fs.file-max) divided by Processes. The result is at most half of the server's
-// own limit, and at least 256. In gVisor, the divisor is 64 if Processes is more than 64.
+// machine's maximum (fs.file-max) divided by MaxProcesses. The result is at most half of the server's
+// own limit, and at least 256. In gVisor, the divisor is 64 if MaxProcesses is more than 64.
 type Limits struct {
 	MemoryBytes  int64
 	CPUs         float64
@@ -21,15 +21,14 @@ type Limits struct {
 	DiskBytes    int64
 }
 
-// Resources are the resources that one sandbox is to have. A zero field means the limit of the
-// cloud.
+// Resources are the requested resources of one sandbox. A zero field means the limit of the cloud.
 type Resources struct {
 	CPUs        float64 `json:",omitempty"`
 	MemoryBytes int64   `json:",omitempty"`
 	DiskBytes   int64   `json:",omitempty"`
 }
 
-// Over returns r, with the fields of below in place of its zero fields.
+// Over returns r with each zero field replaced by the same field of below.
 func (r Resources) Over(below Resources) Resources {
 	return Resources{
 		CPUs: cmp.Or(r.CPUs, below.CPUs), MemoryBytes: cmp.Or(r.MemoryBytes, below.MemoryBytes), DiskBytes: cmp.Or(r.DiskBytes, below.DiskBytes),
@@ -47,16 +46,16 @@ func (r Resources) Within(b Bounds) Resources {
 	return r
 }
 
-// With returns the limits of a sandbox that is to have the resources r. The disk does not depend on
-// the memory of r.
+// With returns the limits of a sandbox that requests the resources r. The limit of the disk does not
+// depend on the memory in r.
 func (l Limits) With(r Resources) Limits {
 	r = r.Over(Resources{CPUs: l.CPUs, MemoryBytes: l.MemoryBytes, DiskBytes: l.DiskBytes})
 	l.CPUs, l.MemoryBytes, l.DiskBytes = r.CPUs, r.MemoryBytes, r.DiskBytes
 	return l
 }
 
-// Bounds are limits that all programs in the same container on this machine share. A zero value
-// means no bound.
+// Bounds are upper bounds of a sandbox's limits: the resources of a machine or of a container, or the
+// maximum that a cloud permits. A zero field means that there is no bound.
 type Bounds struct {
 	MemoryBytes int64
 	CPUs        float64

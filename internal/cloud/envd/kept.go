@@ -17,11 +17,11 @@ const (
 	// maxKeptOutput is the number of bytes of a process's newest output that are kept for a client that
 	// connects again.
 	maxKeptOutput = 1 << 20
-	// maxOnTheWay bounds the bytes on the way to a client that goes on after its connection was cut.
-	// They are kept until the client has reported that it has received them, even if they are more
-	// than maxKeptOutput.
+	// maxOnTheWay bounds the bytes on the way to a client that connects again after a cut. They are
+	// kept until the client has reported that it has received them, even if they are more than
+	// maxKeptOutput.
 	maxOnTheWay = 8 * protocol.OutputStep
-	// scarceOnTheWay is the bound instead of maxOnTheWay while more than half of maxAllKept is in use.
+	// scarceOnTheWay replaces maxOnTheWay while more than half of maxAllKept is in use.
 	scarceOnTheWay = 2 * protocol.OutputStep
 	// maxAllKept bounds the memory of the kept output of all processes of a sandbox, including the
 	// memory that waits to be sent again.
@@ -33,12 +33,12 @@ const (
 	maxPieces = 16 << 10
 	// keptFor is the time for which the output of an ended process is kept.
 	keptFor = time.Minute
-	// returnLimit bounds the time that a process waits for a client that goes on after its
-	// connection was cut. The process waits only before it would overwrite kept output.
+	// returnLimit bounds the time that a process waits for a client to connect again after a cut. The
+	// process waits only when further output would displace output that the client has not received.
 	returnLimit = 5 * time.Second
 
-	// sharedFrom is the number of bytes from which a chunk is kept itself. Smaller ones are copied,
-	// because a chunk always has a buffer of maxChunk bytes.
+	// sharedFrom is the least number of bytes of a chunk that is kept without a copy. Smaller chunks
+	// are copied, because a chunk always has a buffer of maxChunk bytes.
 	sharedFrom = maxChunk / 2
 	firstRoom  = 512 // size of the first buffer for copies
 )
@@ -48,7 +48,7 @@ const (
 	pieceCost = int64(unsafe.Sizeof(piece{}))
 )
 
-// futureError reports that output from an offset that a process has not reached was requested.
+// futureError means that a client requested output from an offset that the process has not reached.
 type futureError struct{ from, next int64 }
 
 func (e *futureError) Error() string {
@@ -77,23 +77,24 @@ func (p *piece) release() {
 	}
 }
 
-// kept is the newest output of a process. The mutex of its output protects it. It allocates
-// nothing before the first byte, and its buffers grow with the output.
+// kept is the newest output of a process. The mutex of the output guards it. It allocates no memory
+// before the first byte, and its buffers grow with the output.
 type kept struct {
 	budget *budget
 	cost   atomic.Int64 // bytes of memory
 
 	pieces      []piece // oldest first
-	first, next int64   // offsets of the oldest kept byte, and of the byte that comes next
+	first, next int64   // offsets of the oldest kept byte, and of the next byte that the process writes
 
 	// Small chunks are copied to room.
 	room   []byte
 	tail   *chunk // contains room; nil: room is in a buffer of its own
-	size   int    // of the newest buffer
+	size   int    // size of the newest buffer
 	joined bool   // the newest piece ends where room begins
 }
 
-// add keeps the data of a chunk, and drops the oldest output beyond limit bytes and maxPieces.
+// add keeps the data of a chunk. Of the earlier output, it drops the oldest pieces that are not needed for
+// the newest limit bytes, or that exceed maxPieces.
 func (k *kept) add(c *chunk, limit int64) {
 	k.next += int64(len(c.data))
 	if len(c.data) >= sharedFrom {
@@ -127,7 +128,7 @@ func (k *kept) copy(of stream, data []byte) {
 	}
 }
 
-// grow makes room, and returns the number of bytes of its memory.
+// grow makes a new buffer for room, and returns the number of bytes of memory that it takes.
 func (k *kept) grow(needed int) int64 {
 	k.leaveTail()
 	for k.size = max(firstRoom, min(2*k.size, maxChunk)); k.size < min(needed, maxChunk); {
@@ -196,10 +197,10 @@ func (k *kept) from(offset int64) (pieces []piece, cost int64) {
 }
 
 // budget bounds the memory of the kept output of all processes of a sandbox. Its mutex is locked
-// before that of an output.
+// before the mutex of an output.
 type budget struct {
 	used    atomic.Int64 // bytes of memory
-	replays atomic.Int64 // those of used that wait to be sent again
+	replays atomic.Int64 // the bytes of used that wait to be sent again
 
 	mu    sync.Mutex
 	live  map[*output]struct{}
@@ -222,7 +223,7 @@ func (b *budget) end(o *output) {
 	b.ended = append(b.ended, o)
 }
 
-// leave drops everything that is kept of an output.
+// leave drops all kept output of o, and removes o from the budget.
 func (b *budget) leave(o *output) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -231,8 +232,9 @@ func (b *budget) leave(o *output) {
 	o.dropKept(true)
 }
 
-// reclaim drops output beyond the bound: first that of ended processes, oldest first, and then the
-// oldest output of the process whose kept output needs the most memory.
+// reclaim drops kept output until the memory is within the bound. It first drops the output of ended
+// processes, oldest first. Then it drops the oldest output of the process whose kept output needs the
+// most memory.
 func (b *budget) reclaim() {
 	if b.used.Load() <= maxAllKept {
 		return
@@ -256,7 +258,8 @@ func (b *budget) reclaim() {
 	}
 }
 
-// replay reserves memory that waits to be sent again, until the caller calls it with -cost.
+// replay reserves memory for output that waits to be sent again. The caller releases the memory by a
+// call with -cost.
 func (b *budget) replay(cost int64) error {
 	if b.replays.Add(cost) > maxReplays && cost > 0 {
 		b.replays.Add(-cost)

@@ -109,10 +109,10 @@ type output struct {
 	subscribers []*subscriber // oldest first; replaced, never changed in place
 	ended       bool
 	kept        kept
-	away        *absence // of a subscriber that may return; nil: there is none
-	streams     uint64   // the number of the newest subscriber that returns
+	away        *absence // absence of a client that may connect again; nil: no such client is absent
+	streams     uint64   // the latest number in the field stream of a subscriber
 
-	news chan struct{} // wakes the process that waits for subscribers that return
+	news chan struct{} // wakes await, in which the process waits for clients
 
 	impatient chan struct{} // closed once the process was signalled
 	abandoned chan struct{} // closed once no subscriber will read again
@@ -126,17 +126,18 @@ type subscriber struct {
 
 	held *chunk // kept by gather for its next call; belongs to the reader
 
-	replay     []piece // output of before the subscription, which is sent first; belongs to the reader
+	replay     []piece // output from before the subscription, which is sent first; belongs to the reader
 	replayCost int64
 
-	// stream is the number of a subscriber that goes on after its connection was cut; 0: it does not.
+	// stream is a number that identifies the subscriber to its client, which connects again after a
+	// cut. 0 means that the client does not connect again.
 	stream   uint64
-	received int64 // the number of bytes of output that such a client is known to have
+	received int64 // the number of bytes of output that this client is known to have
 }
 
-// absence is the time after the connection of a client was cut that goes on with another one.
+// absence describes a client whose connection was cut and that is expected to connect again.
 type absence struct {
-	received int64     // by the client
+	received int64     // the number of bytes of output that the client is known to have
 	until    time.Time // the process waits until then
 }
 
@@ -185,9 +186,10 @@ func (o *output) current() []*subscriber {
 const fromNow = -1
 
 // subscribeFrom adds a subscriber that first receives the kept output from an offset, or [fromNow].
-// It returns the offset at which its output begins. This is a later one if the output there is no
-// longer kept. If the output has ended, the subscriber receives the rest. replaced is the stream of
-// an earlier connection of the client, which may not be known to be cut yet; 0: there is none.
+// It returns the offset at which the subscriber's output begins. If the requested output is no longer
+// kept, this is a later offset. If the output has ended, the subscriber receives the rest of it. replaced
+// is the field stream of an earlier subscriber of the same client; 0: there was none. subscribeFrom
+// removes the earlier subscriber, whose connection may not be known to be cut yet.
 func (o *output) subscribeFrom(offset int64, replaced uint64) (*subscriber, int64, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -225,7 +227,7 @@ func (o *output) subscribeFrom(offset int64, replaced uint64) (*subscriber, int6
 	return s, offset, nil
 }
 
-// willReturn records that the first subscriber goes on after its connection was cut.
+// willReturn records that the client of s, the first subscriber, connects again after a cut.
 func (o *output) willReturn(s *subscriber) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -280,8 +282,8 @@ func (s *subscriber) dropReplay(b *budget) {
 	s.replayCost = 0
 }
 
-// unsubscribe removes a subscriber. The reader of each subscriber must call it once. If the
-// subscriber goes on after its connection was cut, the process waits for it.
+// unsubscribe removes a subscriber. The reader of each subscriber must call it once. If the client of
+// the subscriber connects again after a cut, the process waits for the client.
 func (o *output) unsubscribe(s *subscriber) {
 	s.dropReplay(o.kept.budget)
 	s.leave()
@@ -294,15 +296,15 @@ func (o *output) unsubscribe(s *subscriber) {
 	o.wake()
 }
 
-// await waits until n further bytes displace no output that a client may request after a cut: the
-// oldest subscriber, if it returns, and one that is away.
+// await waits until n further bytes displace no output that a client may request after a cut. There are
+// two such clients: the client of the oldest subscriber, if it connects again, and an absent client.
 func (o *output) await(n int) {
 	for {
 		until, wait := o.displaces(int64(n))
 		if !wait {
 			return
 		}
-		limit := make(<-chan time.Time) // none
+		limit := make(<-chan time.Time) // no limit
 		if !until.IsZero() {
 			timer := time.NewTimer(time.Until(until))
 			defer timer.Stop()
@@ -319,8 +321,8 @@ func (o *output) await(n int) {
 	}
 }
 
-// displaces reports whether n further bytes displace output that a client may request after a cut.
-// The process waits for an absent client only until the returned time.
+// displaces reports whether n further bytes displace output that a client may request after a cut. If
+// the client is absent, the process waits only until the returned time. A zero time means no limit.
 func (o *output) displaces(n int64) (until time.Time, wait bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -356,7 +358,7 @@ func (o *output) keep(c *chunk) []*subscriber {
 	return o.subscribers
 }
 
-// dropKept drops the oldest kept piece, or all. It reports whether there was one.
+// dropKept drops the oldest kept piece, or all pieces. It reports whether it has dropped a piece.
 func (o *output) dropKept(all bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -28,8 +28,8 @@ const (
 	outputGrace = 500 * time.Millisecond
 	// killLimit bounds the time that a kill waits for the end of the process.
 	killLimit = 5 * time.Second
-	// retention is the time for which the result of an ended process stays available. A client that
-	// goes on after its connection was cut has keptFor.
+	// retention is the time for which the result of an ended process stays available. For a client that
+	// connects again after a cut, this time is keptFor.
 	retention  = 30 * time.Second
 	maxRetired = 1024
 	// maxTag is the maximum length of a tag. Tags of ended processes are kept, too.
@@ -68,7 +68,7 @@ type retired struct {
 	end  *process.ProcessEvent_EndEvent
 	held bool // other processes held the output of the ended process open
 	at   time.Time
-	// replaced means that another process has the pid, so only the id of the ended one selects it.
+	// replaced means that another process now has the pid, so that only its id selects the ended process.
 	replaced bool
 }
 
@@ -223,8 +223,8 @@ func (ps *processes) findRetired(s *process.ProcessSelector) (retired, error) {
 	return retired{}, notFound(s)
 }
 
-// findKept returns a process that runs, or that ended in the time for which its output is kept. If
-// id is not empty, it selects the process, and s does not.
+// findKept returns a process that runs, or an ended process whose output is still kept. If id is not
+// empty, id selects the process, and s is ignored.
 func (ps *processes) findKept(s *process.ProcessSelector, id string) (*running, error) {
 	if id == "" {
 		if r, err := ps.find(s); err == nil || errors.Is(err, errNoSelector) {

@@ -120,8 +120,9 @@ func announce(path string) {
 	_ = unix.UtimesNanoAt(unix.AT_FDCWD, self, []unix.Timespec{omit, now}, 0)
 }
 
-// linkTarget returns the path of the file that is created when a program creates path. If path is a
-// link, this is the end of the chain of links, provided that the last link leads to nothing.
+// linkTarget follows the links at path, at most 40 like the kernel, and returns the path to which the
+// last link leads. If path is not a link, it returns path. If nothing exists at the returned path, a
+// program that creates path creates the file there.
 func linkTarget(path string) string {
 	const most = 40 // links in one chain; the kernel has the same bound
 	for range most {

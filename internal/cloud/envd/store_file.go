@@ -221,7 +221,7 @@ func adopt(f *os.File, user *User, metadata map[string]string) (map[string]strin
 	return writeMetadata(f, metadata)
 }
 
-// isFull reports whether an error means that there is no space, of the disk or of the user.
+// isFull reports whether an error means that the disk is full, or that the user's quota is used up.
 func isFull(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
 }

@@ -298,7 +298,7 @@ func Put(w http.ResponseWriter, r *http.Request, host string, rule []network.Hea
 	return true
 }
 
-// fill returns the headers of a rule, with the values of the secrets in them.
+// fill returns the headers of a rule. It replaces the names of secrets in them by the secrets' values.
 func fill(rule []network.Header, secret func(name string) (string, error)) (http.Header, error) {
 	headers := make(http.Header)
 	for _, h := range rule {

@@ -18,15 +18,15 @@ import (
 // maxImages bounds the number of images that are recorded by digest.
 const maxImages = 1000
 
-// Prefixes of record ids. Layers of an image have no prefix.
+// Prefixes of record ids. The id of a single layer of an image has no prefix.
 const (
 	mergedPrefix = "merged-" // all layers of an image, merged into one
 	imagePrefix  = "image-"  // an image
 )
 
 // cache stores the unpacked layers by their chain ids, and holds them in the set of layers. It also
-// stores images. If an image is stored, the registry only needs to confirm that the tag still
-// points to it.
+// stores images. For a stored image, the registry only needs to confirm that the tag still points
+// to this image.
 type cache struct {
 	store  *store.Store
 	layers *layers.Set

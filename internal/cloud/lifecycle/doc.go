@@ -18,8 +18,8 @@
 //
 // # Idle limit
 //
-// A sandbox with an idle limit ends, or is paused, when nothing has used it for that long. Package
-// edge notes each use. When the limit is reached, the registry asks the sandbox whether it is busy.
+// A sandbox with an idle limit ends, or is paused, when nothing has used it for the time of the limit.
+// Package edge notes each use. When the limit is reached, the registry asks the sandbox whether it is busy.
 // A sandbox that is busy counts as used at that time. Creating, connecting, resuming and taking a
 // snapshot count as a use, too. Calls that describe the sandbox or change its lifetime do not.
 //

@@ -64,8 +64,9 @@ func (r *Registry) noticeLocked(rec *record, failed error) *NotFoundError {
 // the instance has ended. So await waits until it is known whether it has ended.
 func await(ctx context.Context, instance Instance) { _ = instance.Healthy(ctx) }
 
-// expireLocked pauses or ends a running sandbox whose lifetime is over, or, with idle, whose idle limit
-// is reached. It returns a channel that is closed when the sandbox is paused or has ended.
+// expireLocked pauses or ends a running sandbox. idle means that the idle limit of the sandbox is
+// reached; otherwise, its lifetime is over. expireLocked returns a channel that is closed when the
+// sandbox is paused or has ended.
 func (r *Registry) expireLocked(rec *record, idle bool) <-chan struct{} {
 	switch {
 	case !rec.AutoPause && idle:

@@ -16,7 +16,7 @@ const (
 	// maxEvents bounds the number of events that are kept. The texts of an event have at most 3 times
 	// maxHow bytes, so that all events together take at most 12 MB.
 	maxEvents = 10_000
-	// minEvents is the number of events for which memory is taken at first.
+	// minEvents is the number of events for which memory is allocated at first.
 	minEvents = 64
 )
 
@@ -55,8 +55,8 @@ type Event struct {
 	Rule    string
 }
 
-// EventLog keeps the latest events of all sandboxes. It is safe for concurrent use. Readers hold
-// nothing in it: each asks for the events after a number that it remembers.
+// EventLog keeps the latest events of all sandboxes. It is safe for concurrent use. It stores nothing
+// about its readers: each reader remembers a number, and requests the events after this number.
 type EventLog struct {
 	instance string // random, so that ids of another log are recognised
 
@@ -94,8 +94,8 @@ func (l *EventLog) add(e Event) {
 // ID returns the id of the event with a number. The id of number 0 comes before all events.
 func (l *EventLog) ID(number int64) string { return l.instance + fmt.Sprintf("%012x", number) }
 
-// Number returns the number of the event with an id. ok is false if the id is not one of this log,
-// as after a restart of the server.
+// Number returns the number of the event with an id. ok is false if the id belongs to another log, for
+// example to the log before a restart of the server.
 func (l *EventLog) Number(id string) (number int64, ok bool) {
 	if len(id) != len(l.instance)+12 || id[:len(l.instance)] != l.instance {
 		return 0, false
@@ -106,8 +106,9 @@ func (l *EventLog) Number(id string) (number int64, ok bool) {
 	return number, err == nil && number >= 0 && number <= l.last
 }
 
-// Latest returns those events that match, the latest first. It leaves out offset of them, and
-// returns at most limit. If ascending is set, it begins with the oldest. match must be quick.
+// Latest returns those events that match, the latest first. It leaves out the first offset events, and
+// returns at most limit events. If ascending is set, the order is reversed: the oldest event is first.
+// last is the number of the latest event in the log. match must be quick.
 func (l *EventLog) Latest(match func(*Event) bool, offset, limit int, ascending bool) (page []Event, last int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,8 +133,8 @@ func (l *EventLog) Latest(match func(*Event) bool, offset, limit int, ascending 
 }
 
 // after returns those events after a number that match, the oldest first and at most limit. next is
-// the number to go on from. missed is the number of events after the number that are no longer kept.
-// more is closed at the next event.
+// the number after which the next call continues. missed is the number of events after the given
+// number that are no longer kept. more is closed at the next event.
 func (l *EventLog) after(number int64, match func(*Event) bool, limit int) (page []Event, next, missed int64, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,8 +148,9 @@ func (l *EventLog) after(number int64, match func(*Event) bool, limit int) (page
 }
 
 // After returns those events after a number that match, the oldest first and at most limit. match must
-// be quick. next is the number to go on from. missed is the number of events after the number that are
-// no longer kept. If there are no events, and none are missed, After waits for some until ctx ends.
+// be quick. next is the number after which the next call continues. missed is the number of events
+// after the given number that are no longer kept. If no event matches and no event is missed, After
+// waits for an event until ctx ends.
 func (l *EventLog) After(ctx context.Context, number int64, match func(*Event) bool, limit int) (page []Event, next, missed int64) {
 	for {
 		page, next, missed, more := l.after(number, match, limit)
@@ -189,8 +191,8 @@ func (r *Registry) eventLocked(rec *record, e Event) {
 	r.events.add(e)
 }
 
-// changedLocked records the event of a state that the sandbox has reached. before is the state
-// before. The end of a sandbox and its creation are recorded where they begin.
+// changedLocked records an event if the sandbox was resumed or paused. before is the previous state of
+// the sandbox. Creations are recorded by add, and ends by takeLocked.
 func (r *Registry) changedLocked(rec *record, before State) {
 	switch {
 	case before == Resuming && rec.State == Running:

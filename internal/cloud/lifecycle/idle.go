@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// clock is the clock of a registry. Time that the host's clock is set forward or back does not change since.
+// clock is the clock of a registry. If the host's clock is set forward or back, now changes, but since
+// does not.
 type clock struct {
 	start time.Time
 	ahead atomic.Int64 // nanoseconds that Advance has added
@@ -55,8 +56,8 @@ func (rec *record) noteUseLocked() {
 const busyDeadline = 5 * time.Second
 
 // idleLocked handles the idle limit of a running sandbox. It returns the time until the limit. If the
-// limit is reached, it starts to ask the sandbox, and returns a channel that is closed when the sandbox is
-// paused, has ended, or goes on.
+// limit is reached, it starts to ask the sandbox whether it is busy, and returns a channel that is closed
+// when the sandbox is paused, has ended, or has turned out to be busy.
 func (r *Registry) idleLocked(rec *record) (settled <-chan struct{}, left time.Duration) {
 	switch {
 	case rec.use == nil:

@@ -45,8 +45,8 @@ type Query struct {
 	Limit           int                    // maximum number; 0: no limit
 }
 
-// Page returns the sandboxes that match q, in order. Of the sandboxes in the states that q selects,
-// it checks only those after q.After, up to the last sandbox that it returns.
+// Page returns the sandboxes that match q, in order. It checks only sandboxes in the states that q
+// selects. It begins after q.After, and stops as soon as it has found q.Limit sandboxes.
 func (r *Registry) Page(q Query) []*Sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -31,8 +31,8 @@ type pause struct {
 	// unasked marks an automatic pause. If the memory is too large or cannot be saved, or if envd does
 	// not answer, an automatic pause keeps only the files.
 	unasked bool
-	// idle marks an automatic pause because of the idle limit. If it fails, the sandbox counts as used, and
-	// is paused when it reaches the limit again.
+	// idle marks an automatic pause because of the idle limit. If the pause fails, the sandbox counts as
+	// used, and is paused when it reaches the limit again.
 	idle bool
 	// ending means that the server ends, so that no processes are kept.
 	ending bool

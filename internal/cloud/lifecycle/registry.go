@@ -110,7 +110,7 @@ type record struct {
 	asks       *network.Asks
 	once       *once      // request that made the sandbox; nil if it had no idempotency key
 	storing    sync.Mutex // held while the record is stored with a Lasting instance; locked before Registry.mu
-	fell       end        // why a sandbox ended that is about to be paused again; set until it is paused
+	fell       end        // reason for the end of a sandbox that returns to its latest pause; reset when it is paused
 	outdated   bool       // the network rules of the instance differ from those of Request
 
 	list     *[]*record       // list that contains the record: Registry.up or Registry.down; nil if neither contains it

@@ -153,21 +153,21 @@ func (r *Registry) addLayers(ctx context.Context, instance Instance, memory bool
 	return made, nil
 }
 
-// Fork is a child of a fork, or the error that prevented the child.
+// Fork is a copy that [Registry.Fork] has created, or the error that prevented the copy.
 type Fork struct {
 	Sandbox Sandbox
-	Memory  bool // the child continues with the source's memory
+	Memory  bool // the copy continues with the memory of the original
 	Err     error
 }
 
-// forkers is the number of children that start at the same time.
+// forkers is the maximum number of copies of a fork that start at the same time.
 const forkers = 4
 
 // Fork creates n copies of a running sandbox, which continues to run. The copies have the files and
 // the request of this sandbox, but their own ids and lifetime. As in [Registry.Snapshot], the
 // parameter memory decides whether the copies also have its memory. All copies begin with the same
 // files and memory, even if the sandbox changes meanwhile. Errors are those of [Registry.Snapshot].
-// The errors of a single child are those of [Registry.Create]. If ctx is cancelled, nothing of the
+// The error of a single copy is that of [Registry.Create]. If ctx is cancelled, nothing of the
 // fork is left.
 func (r *Registry) Fork(ctx context.Context, id string, n int, lifetime time.Duration, memory *bool) ([]Fork, error) {
 	from, err := r.checkpoint(ctx, id, onFork, memory)

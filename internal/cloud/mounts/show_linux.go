@@ -102,9 +102,9 @@ func show(dir *os.File, writable bool, binary *os.File, o Owner) (*os.File, erro
 	return mount, nil
 }
 
-// ownedBy returns a mapping of ids on the disk to ids of the sandbox: of owner to id, and of
-// StrangerID to root. If owner is StrangerID, because root of another sandbox created the
-// directory, StrangerID is mapped only to id.
+// ownedBy returns the mapping of ids for a mount, from ids on the disk to ids of the sandbox. It maps
+// owner to id. It also maps StrangerID to root, unless id is root. If owner is StrangerID, because root
+// of another sandbox created the directory, it maps StrangerID only to id.
 func ownedBy(owner, id, root int) []syscall.SysProcIDMap {
 	owned := []syscall.SysProcIDMap{{ContainerID: owner, HostID: id, Size: 1}}
 	if id == root || owner == StrangerID {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Bounds of a connection whose requests are checked separately.
+// Bounds of a connection whose requests are checked one by one.
 const (
 	maxUpstreams  = 4       // connections that are kept for later requests
 	maxAnswerHead = 1 << 20 // bytes of the head of an answer

@@ -39,7 +39,7 @@ var modules = []struct{ name, distribution string }{
 	{name: "jinja2"}, {name: "nbformat"}, {"nest_asyncio", "nest-asyncio"}, // always installed with ipykernel
 }
 
-// interpreter is the description that an interpreter gives of itself.
+// interpreter is the description of an interpreter, as printed by probe.py in this interpreter.
 type interpreter struct {
 	Executable string   // sys.executable
 	Real       string   // sys.executable without symbolic links

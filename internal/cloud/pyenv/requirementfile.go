@@ -118,7 +118,8 @@ func (r *requirementFiles) line(text, dir string) string {
 	})
 }
 
-// option returns value, the value of an option in a requirements file in dir, with absolute paths.
+// option returns the value of an option, with absolute paths. value is the original value, from a
+// requirements file in dir.
 func (r *requirementFiles) option(name, value, dir string) string {
 	resolved := hostprogram.Resolve(value)
 	switch name {

@@ -174,7 +174,10 @@ func acquire(ctx context.Context, name string, report *reporter) (*lockedfile.Fi
 }
 
 // baseInterpreter returns the interpreter that creates the environment. It returns the first
-// interpreter that can create environments and for which the list l has files.
+// interpreter that can create environments and whose version has files in the list l. If there are
+// interpreters of these versions, but none of them can create environments, baseInterpreter installs
+// python3-venv with apt-get and returns /usr/bin/python3, regardless of its version. If there is no
+// interpreter at all, the error is [ErrNoPython].
 func baseInterpreter(ctx context.Context, l list, report *reporter) (*interpreter, error) {
 	first, last := l.minors()
 	found, err := candidates(ctx)

@@ -30,7 +30,8 @@ type Entry struct {
 // Field is an attribute of an entry.
 type Field struct{ Name, Value string }
 
-// bound shortens an entry to the bounds of a log. It copies the fields.
+// bound shortens an entry to the bounds of a log. It replaces the entry's fields by a copy, and does
+// not change the original fields.
 func (e *Entry) bound() {
 	e.Logger, e.Message = clip.Text(e.Logger, maxName), clip.Text(e.Message, maxMessage)
 	fields := make([]Field, min(len(e.Fields), maxFields))

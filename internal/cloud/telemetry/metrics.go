@@ -66,7 +66,7 @@ type series struct {
 }
 
 // Run starts to measure a sandbox, until Rest or End. cpus is the number of processors that count as
-// 100 percent; 0 means that of the options.
+// 100 percent; 0 means the number in the options.
 func (r *Registry) Run(id string, cpus float64, measure Measure) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

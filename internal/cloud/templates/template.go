@@ -43,7 +43,7 @@ type Build struct {
 	Status     Status
 	FinishedAt time.Time // zero for an unfinished build
 	Tags       []string  // tags that will point to the build when it is ready
-	// CPUs and MemoryMB are the requested values. 0 means that none was requested. See Resources.
+	// CPUs and MemoryMB are the requested values. 0 means that no value was requested. See Resources.
 	CPUs, MemoryMB int
 	// Has are the requested resources of the sandbox that the build is a snapshot of.
 	Has     engine.Resources `json:",omitzero"`
@@ -100,7 +100,7 @@ const (
 	unchosenMemoryMB = 1024
 )
 
-// Resources returns the resources that sandboxes of the build are to have.
+// Resources returns the requested resources of the build's sandboxes.
 func (b *Build) Resources() engine.Resources {
 	if b.CPUs == unchosenCPUs && b.MemoryMB == unchosenMemoryMB {
 		return b.Has

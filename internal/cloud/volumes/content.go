@@ -56,7 +56,7 @@ const (
 	Other     Kind = "unknown" // a pipe, a socket, a device
 )
 
-// Owner contains the ids of an entry, as numbered in sandboxes.
+// Owner contains the ids of the user and group of an entry. The ids are those inside sandboxes.
 type Owner struct{ UID, GID uint32 }
 
 // DefaultOwner is the owner of new entries if no other owner is requested. It is the user

@@ -1,5 +1,5 @@
-// Command linux makes packages for Debian, Ubuntu, Fedora and their kin from archives of a release:
-// a .deb and a .rpm of each.
+// Command linux makes packages for Debian, Ubuntu, Fedora and related distributions from archives of a
+// release: a .deb and a .rpm of each archive.
 //
 //	go run . -output DIR e2bctl_0.1.0_linux_amd64.tar.gz...
 package main
@@ -43,8 +43,9 @@ func main() {
 	}
 }
 
-// places are the files of a package, as a pattern of their names in the archive or here, and where
-// they go. A place that ends in a slash is a directory.
+// places lists the files of a package. from is a pattern of names in the archive or in the directory of
+// this program. to is the path in the package; a path that ends in a slash is a directory. packager is
+// the only kind of package that gets the files; "" means all kinds.
 var places = []struct{ from, to, packager string }{
 	{"e2bctl", "/usr/bin/", ""},
 	{"man/*.1", "/usr/share/man/man1/", ""},
@@ -103,7 +104,7 @@ func pack(archive, output string) (err error) {
 	return nil
 }
 
-// write writes one package. After an error there is no such file.
+// write writes one package. If it fails, it leaves no file.
 func write(info *nfpm.Info, packager, output string) error {
 	p, err := nfpm.Get(packager)
 	if err != nil {
@@ -150,8 +151,8 @@ func contentsOf(dir string, at time.Time) (files.Contents, error) {
 	return contents, nil
 }
 
-// extract extracts an archive to dir, without the directory that the names in it begin with. It
-// returns the time that its files have.
+// extract extracts an archive to dir. It removes the first directory from the names in the archive. It
+// returns the modification time of the files.
 func extract(archive, dir string) (at time.Time, err error) {
 	from, err := os.Open(archive)
 	if err != nil {

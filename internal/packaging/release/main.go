@@ -1,6 +1,7 @@
-// Command release makes the packages of a release from programs that were built by the go command: an archive,
-// a wheel and a package of npm for each program, the package of npm that needs them, a .deb and
-// a .rpm for each program for Linux, the checksums of all, and the notes of the release from CHANGELOG.md.
+// Command release makes the packages of a release from programs that the go command has built. For each
+// program it makes an archive, a wheel and a package of npm, and for each program for Linux a .deb and
+// a .rpm, too. It also makes the package of npm that depends on the others, the checksums of all
+// packages, and the notes of the release from CHANGELOG.md.
 //
 //	go run ./internal/packaging/release -output .tmp/packages -manual DIR -completions DIR PROGRAM...
 package main

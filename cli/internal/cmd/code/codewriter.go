@@ -21,7 +21,7 @@ type codeWriter struct {
 	part  []byte // the first bytes of a character whose remaining bytes have not arrived
 }
 
-// escapeState is the part of an escape sequence that has arrived.
+// escapeState is the state of reading an escape sequence.
 type escapeState int
 
 const (

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	maxCells     = 1000     // the most cells that the history keeps
+	maxCells     = 1000     // the maximum number of cells that the history keeps
 	maxCellBytes = 64 << 10 // the size, in bytes, of the largest cell that the history keeps
 )
 

@@ -20,17 +20,17 @@ type keyboard struct {
 
 	// Only the goroutine that calls the method read uses the fields below.
 	pasting  bool // the next key is part of pasted text, between the marks of that text
-	inPaste  bool // pasted text contained the end of the last line
+	inPaste  bool // the last line ended within pasted text
 	returned bool // the last key was a carriage return
 	aborted  bool // the last line ended by Ctrl-C
 }
 
 const (
 	ctrlC = 0x03
-	// stands for Ctrl-C in the line editor, which cannot distinguish Ctrl-C itself from Ctrl-D
+	// replaces Ctrl-C for the line editor, because the editor cannot distinguish Ctrl-C from Ctrl-D
 	abortKey  = 0x07
-	maxAhead  = 64 << 10    // the most bytes of keys that are kept while code runs
-	maxKey    = 32          // the most bytes of an escape sequence
+	maxAhead  = 64 << 10    // the maximum number of bytes of keys that are kept while code runs
+	maxKey    = 32          // the maximum number of bytes of an escape sequence
 	pasteKey  = "\x1b[200~" // the mark before pasted text
 	pastedKey = "\x1b[201~" // the mark after pasted text
 )

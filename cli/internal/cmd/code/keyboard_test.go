@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// typedInto returns what the line editor gets when keys are typed, in pieces of n bytes.
+// typedInto types keys in pieces of n bytes, and returns the keys that the line editor receives.
 func typedInto(t *testing.T, k *keyboard, keys string, n int) string {
 	t.Helper()
 	for len(keys) > 0 {

@@ -17,7 +17,7 @@ import (
 
 const (
 	completeLimit = time.Minute // the longest wait after the tab key; Ctrl-C ends the wait earlier
-	maxShown      = 200         // the most matches that are shown
+	maxShown      = 200         // the maximum number of matches that are shown
 	indentation   = "    "
 )
 

@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// target is a sandbox of a command and the service that has it. err is the command's error for this
-// sandbox.
+// target is a sandbox that a command handles, together with the service that has the sandbox. err is
+// the command's error for this sandbox.
 type target struct {
 	id   string
 	conn *cmdutil.Connection

@@ -19,7 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// execute runs code and returns what the interpreter answers.
+// execute runs code and returns the answer of the interpreter.
 func execute(t *testing.T, s engine.Sandbox, code string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://interpreter/execute", strings.NewReader(`{"code":`+code+`}`))

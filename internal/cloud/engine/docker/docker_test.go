@@ -79,7 +79,7 @@ func client(t testing.TB, s engine.Sandbox, port int) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// run runs a command with /bin/sh and returns what it writes.
+// run runs a command with /bin/sh and returns its output.
 func run(t testing.TB, s engine.Sandbox, command string) string {
 	t.Helper()
 	out, err := try(t, s, "user", command)

@@ -137,7 +137,7 @@ func (e *Engine) leave(id string) {
 	e.leftovers[id] = struct{}{}
 }
 
-// removeLeftovers removes the remembered containers.
+// removeLeftovers tries again to remove the containers that leave has remembered.
 func (e *Engine) removeLeftovers(ctx context.Context) error {
 	e.mu.Lock()
 	left := make([]string, 0, len(e.leftovers))

@@ -157,7 +157,7 @@ func (e *Engine) create(ctx context.Context, image string, o engine.SandboxOptio
 // cpuPeriod is the period, in microseconds, to which CPUQuota applies.
 const cpuPeriod = 100_000
 
-// limits returns the sandbox's limits. The engine's options have the values of zero limits.
+// limits returns the sandbox's limits. The engine's options replace zero limits.
 func (e *Engine) limits(o engine.SandboxOptions) engine.Limits {
 	limits := e.options.Limits(engine.Limits{})
 	limits.MaxProcesses = cmp.Or(o.Limits.MaxProcesses, limits.MaxProcesses)
@@ -166,7 +166,7 @@ func (e *Engine) limits(o engine.SandboxOptions) engine.Limits {
 	return limits
 }
 
-// Limits returns the limits of sandboxes that ask for none, overridden by the options.
+// Limits returns the limits of sandboxes that request no limits: limits, overridden by the options.
 func (o Options) Limits(limits engine.Limits) engine.Limits {
 	if o.MemoryBytes > 0 {
 		limits.MemoryBytes = o.MemoryBytes

@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// look prints what TestSave changes.
+// look prints the files that TestSave changes.
 const look = `cd; head -n 1 text; stat -c '%a %u %g' text deep/tree; readlink link; stat -c %h hard; tail -n 1 /etc/passwd; test -e /bin/cat || echo no cat; test -d /usr/bin && echo directory || echo none; ls /usr`
 
 // TestSave checks that a sandbox begins with the files that another one wrote and changed, and

@@ -40,9 +40,10 @@ type claimStatus struct {
 }
 
 const (
-	// claimFinalizer keeps a claim that is being removed, until its sandbox is detached from it.
+	// claimFinalizer keeps a claim that is being removed until its sandbox is detached from the claim.
 	claimFinalizer = "e2bctl/detach"
-	// claimTime is the time after which a claim ends by itself, with a sandbox that is not detached.
+	// claimTime is the time after which a claim ends by itself. A sandbox that is not detached from the
+	// claim then ends, too.
 	claimTime = time.Minute
 	// claimPatience bounds the wait for the sandbox of a claim.
 	claimPatience = 5 * time.Second
@@ -53,15 +54,15 @@ var (
 	errNoneTaken = errors.New("the pool gave no sandbox")
 )
 
-// existsError means that the object of the same sandbox exists already.
+// existsError means that an object of the same sandbox exists already.
 type existsError struct{ name string }
 
 func (e *existsError) Error() string { return "the object " + e.name + " exists" }
 
-// take takes a sandbox from a pool. The claim for it has the name that a Sandbox object of the same id
-// has, and exists until an object has the id in its label, so no two servers make the same sandbox.
-// Then the sandbox is detached from the claim, and its object is like all others. If the claim gets no
-// sandbox, take makes a Sandbox object, as without a pool.
+// take takes a sandbox from a pool, by a claim. The claim has the name that a Sandbox object of the same
+// id would have, and exists until an object has the id in its label. So no two servers make the same
+// sandbox. Then take detaches the sandbox from the claim, and its object becomes like the objects of all
+// other sandboxes. If the claim gets no sandbox, take makes a Sandbox object, as without a pool.
 func (e *Engine) take(ctx context.Context, o engine.SandboxOptions, name, pool string) (at place, err error) {
 	uid, err := e.claim(ctx, o.ID, name, pool)
 	if err != nil {
@@ -109,7 +110,7 @@ func (e *Engine) claim(ctx context.Context, id, name, pool string) (types.UID, e
 }
 
 // noOther returns an [existsError] if an object has the id of a sandbox. It asks the API server, because
-// the watch may be behind a server that had the claim before.
+// the watch may not have seen yet the object of a server that had the claim before.
 func (e *Engine) noOther(ctx context.Context, id string) error {
 	list, err := e.objects().List(ctx, metav1.ListOptions{LabelSelector: labelInstance + "=" + e.keys.instance + "," + labelSandbox + "=" + id})
 	if err != nil {
@@ -121,8 +122,8 @@ func (e *Engine) noOther(ctx context.Context, id string) error {
 	return nil
 }
 
-// awaitTaken waits until a claim has a sandbox, and returns its name. If it gets none, the error is
-// errNoneTaken.
+// awaitTaken waits until a claim has a sandbox, and returns the name of the sandbox's object. If the claim
+// gets no sandbox, the error is errNoneTaken.
 func (e *Engine) awaitTaken(ctx context.Context, name string, uid types.UID) (string, error) {
 	defer e.watch.claims.forget(name)
 	timer := time.NewTimer(claimPatience)
@@ -147,10 +148,11 @@ func (e *Engine) awaitTaken(ctx context.Context, name string, uid types.UID) (st
 	}
 }
 
-// hopelessClaims lists the reasons of claims that will not get a sandbox soon.
+// hopelessClaims lists the reasons that the controller gives for claims that will not get a sandbox soon.
 var hopelessClaims = []string{"WarmPoolNotFound", "TemplateNotFound", "ReconcilerError"}
 
-// failed returns errNoneTaken with the reason of the controller, if it cannot give the claim a sandbox.
+// failed returns errNoneTaken, with the controller's reason, if the controller cannot give the claim a
+// sandbox.
 func (c *claim) failed() error {
 	for _, condition := range c.Status.Conditions {
 		if condition.Type == "Ready" && slices.Contains(hopelessClaims, condition.Reason) {
@@ -160,9 +162,10 @@ func (c *claim) failed() error {
 	return nil
 }
 
-// detach makes the sandbox of a claim one like all others, and removes the claim. The controller takes
-// another sandbox for a claim whose sandbox is not its own, unless the claim is being removed; so a
-// finalizer keeps the claim that is being removed while its sandbox is detached.
+// detach makes the sandbox of a claim independent of the claim, like all other sandboxes, and removes the
+// claim. If a claim that is not being removed has lost its sandbox, the controller takes another sandbox
+// for it. Therefore detach first starts the removal of the claim. A finalizer keeps the claim until its
+// sandbox is detached.
 func (e *Engine) detach(ctx context.Context, id, name string, uid types.UID, taken string) (at place, err error) {
 	if err := e.patchFinalizers(ctx, name, uid, []string{claimFinalizer}); err != nil {
 		return place{}, err
@@ -198,7 +201,8 @@ func (e *Engine) own(ctx context.Context, id, taken string) (place, error) {
 	return place{taken, object.GetUID()}, nil
 }
 
-// patchFinalizers sets the finalizers of a claim. A claim that is gone needs none.
+// patchFinalizers sets the finalizers of a claim. If the claim no longer exists, removing its finalizers is
+// no error.
 func (e *Engine) patchFinalizers(ctx context.Context, name string, uid types.UID, finalizers []string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid, "finalizers": finalizers}})
 	if err != nil {
@@ -219,8 +223,8 @@ func (e *Engine) deleteClaim(ctx context.Context, name string, uid types.UID) er
 	return fmt.Errorf("remove the claim %s: %w", name, err)
 }
 
-// dropClaim removes a claim, and with it the sandbox that it has. If that is impossible at the moment,
-// the claim ends by itself.
+// dropClaim removes a claim together with its sandbox. If that is impossible at the moment, the claim ends
+// by itself.
 func (e *Engine) dropClaim(ctx context.Context, name string, uid types.UID) {
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
@@ -229,8 +233,8 @@ func (e *Engine) dropClaim(ctx context.Context, name string, uid types.UID) {
 	}
 }
 
-// sweepClaims removes claims whose server died while it detached their sandbox. Nothing else removes
-// their finalizer.
+// sweepClaims removes claims whose server died while it detached the sandbox of the claim. Only
+// sweepClaims then removes the finalizer of the claim.
 func (e *Engine) sweepClaims(ctx context.Context, now time.Time) {
 	all, err := e.allClaims(ctx)
 	if err != nil && ctx.Err() == nil {

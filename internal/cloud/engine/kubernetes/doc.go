@@ -47,12 +47,13 @@
 // whose time of shutdown does not move, and those with a reason of their end that nobody has removed.
 // Without the right to Leases, they stay until their time of shutdown.
 //
-// A pool keeps pods ready: a SandboxWarmPool of agent-sandbox, whose name is a hash of all that its pods
-// have in common. A create that asks for the same, apart from its id, takes a sandbox from the pool by a
-// SandboxClaim, and every other create makes a Sandbox object. The claim has the name that the object would
-// have, so it excludes other servers that make the same sandbox. As soon as the sandbox is taken, it gets
-// its labels and is detached from the claim, which is removed. From then on only the name of the object and
-// of the pod, and the hostname, differ from those of other sandboxes.
+// A pool keeps pods ready. It is a SandboxWarmPool of agent-sandbox. Its name is a hash of the properties
+// that all its pods have in common. If a requested sandbox has the same properties, apart from its id, the
+// engine takes a sandbox from the pool by a SandboxClaim. Otherwise, it makes a Sandbox object. The claim
+// has the name that the object would have, so it excludes other servers that make the same sandbox. As
+// soon as the sandbox is taken, it gets its labels and is detached from the claim, and the claim is
+// removed. From then on, the sandbox differs from other sandboxes only in the hostname and in the name of
+// its object and pod.
 //
 // The package is a module of its own, so that the programs of those who import the SDK neither link
 // nor choose versions for the client of Kubernetes.

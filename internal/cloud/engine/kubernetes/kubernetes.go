@@ -43,12 +43,13 @@ type Options struct {
 	Secret []byte
 
 	// HomeBytes is the size of the volume that each sandbox has as its home. Sandboxes with a home can be
-	// paused. 0: they have none. StorageClass is the class of the volumes; "": the cluster's default.
+	// paused. 0 means no home. StorageClass is the class of the volumes; "": the cluster's default.
 	HomeBytes    int64
 	StorageClass string
 
-	// Pools keep pods ready, for which the engine needs a Secret. An engine with pools removes those of
-	// others with the same secret; pools stay after its end. Limits are those of the pods.
+	// Pools keep pods ready for new sandboxes. They need a Secret. They outlive the engine. If an engine
+	// has Pools, it removes all other pools of engines with the same secret. Limits are the limits of the
+	// pods.
 	Pools  []Pool
 	Limits engine.Limits
 
@@ -65,7 +66,7 @@ type Engine struct {
 	client  dynamic.Interface
 	keys    keys
 	watch   *watch
-	pools   map[string]struct{} // names of the pools; nil: none are used
+	pools   map[string]struct{} // names of the pools; nil: the engine uses no pools
 
 	life    context.Context //nolint:containedctx // it ends with the engine, not with a call
 	end     context.CancelFunc

@@ -33,14 +33,15 @@ func (e *Engine) IDOf(key string) string {
 	return "i" + strings.ToLower(base32.StdEncoding.EncodeToString(mac.Sum(nil)))[:idCharacters]
 }
 
-// place is the object of a sandbox.
+// place identifies the object of a sandbox.
 type place struct {
 	name string
 	uid  types.UID // "": nobody knows whether it was made
 }
 
-// createOnce makes the object of a sandbox or takes one from a pool, unless another server makes the same
-// sandbox. made reports whether the object may exist now.
+// createOnce makes the object of a sandbox, or takes an object from a pool. If another server makes the
+// same sandbox, createOnce waits for that server. If that server succeeds, the error is
+// [engine.ErrExists]. If it fails, createOnce tries again. made reports whether the object may exist now.
 func (e *Engine) createOnce(ctx context.Context, o engine.SandboxOptions, name string) (at place, made bool, err error) {
 	makeOne := func() (place, error) { return e.create(ctx, o, name) }
 	if pool := e.poolFor(o); pool != "" {
@@ -68,7 +69,7 @@ func (e *Engine) createOnce(ctx context.Context, o engine.SandboxOptions, name s
 	}
 }
 
-// awaitClaim waits for the next change of a claim of another server.
+// awaitClaim waits until a claim of another server changes, or for otherPause.
 func (e *Engine) awaitClaim(ctx context.Context, name string) error {
 	_, changed := e.watch.claims.get(name)
 	select {

@@ -50,7 +50,7 @@ func (Linked) Open(ctx context.Context, o kubelink.Options, logger *slog.Logger)
 	})
 }
 
-// poolsOf returns the pools of the options. Their templates are those with an image, and the built-in ones.
+// poolsOf returns the pools of the options. The template of a pool must be in the options or built in.
 func poolsOf(o kubelink.Options) (pools []Pool, err error) {
 	for _, pool := range o.Pools {
 		at := slices.IndexFunc(o.Templates, func(t kubelink.Template) bool { return t.Name == pool.Template })

@@ -24,11 +24,11 @@ import (
 
 // Pool keeps pods ready for sandboxes of one image, with the limits of [Options].
 type Pool struct {
-	Image *engine.Image // nil: the image of sandboxes that specify none
+	Image *engine.Image // nil: the image of sandboxes that specify no image
 	Size  int           // number of pods; 0: there is no pool
 }
 
-// poolPrefix begins the names of pools, and so those of their sandboxes.
+// poolPrefix is the beginning of the names of pools, and therefore of the names of their sandboxes.
 const poolPrefix = "pool-"
 
 // These are the kinds of objects of a pool. They belong to the extensions of agent-sandbox 0.5.
@@ -38,12 +38,13 @@ var (
 	claims    = schema.GroupVersionResource{Group: warmPools.Group, Version: warmPools.Version, Resource: "sandboxclaims"}
 )
 
-// blueprint is all that sandboxes of a pool have in common with a sandbox that can be taken from it.
+// blueprint is the part of a sandbox that all sandboxes of a pool have in common. Only a sandbox with the
+// same blueprint can be taken from the pool.
 type blueprint struct {
 	PodTemplate          podTemplate   `json:"podTemplate"`
 	VolumeClaimTemplates []volumeClaim `json:"volumeClaimTemplates,omitempty"`
-	// NetworkPolicyManagement of "Unmanaged" makes agent-sandbox leave the network and the DNS servers
-	// of the pods as those of other sandboxes.
+	// A NetworkPolicyManagement of "Unmanaged" makes agent-sandbox leave the network and the DNS servers
+	// of the pods unchanged, so that they are the same as in other sandboxes.
 	NetworkPolicyManagement string `json:"networkPolicyManagement"`
 }
 
@@ -82,7 +83,7 @@ func (e *Engine) poolOf(o engine.SandboxOptions) (name string, common blueprint)
 	common.PodTemplate.ObjectMeta.Labels = map[string]string{labelInstance: e.keys.instance}
 	text, err := json.Marshal(common)
 	if err != nil {
-		panic(err) // it has only values that JSON has
+		panic(err) // it contains only values that JSON supports
 	}
 	sum := sha256.Sum256(text)
 	return e.keys.poolPrefix() + hex.EncodeToString(sum[:5]), common
@@ -100,11 +101,11 @@ func (e *Engine) poolFor(o engine.SandboxOptions) string {
 	return name
 }
 
-// poolPrefix returns the begin of the names of pools of the servers with the secret.
+// poolPrefix returns the beginning of the names of all pools of servers with the secret of k.
 func (k *keys) poolPrefix() string { return poolPrefix + k.instance + "-" }
 
-// namesSandbox reports whether the object of a sandbox can have a name: one that was made for its id, or
-// one from a pool.
+// namesSandbox reports whether name can be the name of the object of the sandbox id: the name that is
+// made from the id, or a name from a pool.
 func (k *keys) namesSandbox(name, id string) bool {
 	own, err := nameOf(id)
 	return err == nil && (name == own || strings.HasPrefix(name, k.poolPrefix()))
@@ -114,8 +115,8 @@ func (e *Engine) kind(kind schema.GroupVersionResource) dynamic.ResourceInterfac
 	return e.client.Resource(kind).Namespace(e.options.Namespace)
 }
 
-// setPools makes the pools of the options, and removes all others of servers with the secret. Pools
-// outlive the engine, as the servers share them.
+// setPools makes the pools of the options, and removes all other pools of servers with the same secret.
+// Pools outlive the engine, because these servers share them.
 func (e *Engine) setPools(ctx context.Context) error {
 	if len(e.options.Pools) == 0 {
 		return nil
@@ -156,7 +157,8 @@ func (e *Engine) setPools(ctx context.Context) error {
 	return nil
 }
 
-// setPool makes a pool, or gives the one that exists another size. Its template ends with it.
+// setPool makes a pool. If the pool exists already, setPool changes its size. The pool owns its template,
+// so the cluster removes both together.
 func (e *Engine) setPool(ctx context.Context, name string, size int, common blueprint) error {
 	meta := metav1.ObjectMeta{Name: name, Namespace: e.options.Namespace, Labels: map[string]string{labelInstance: e.keys.instance}}
 	of := func(kind string) metav1.TypeMeta {

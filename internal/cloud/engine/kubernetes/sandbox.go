@@ -28,7 +28,7 @@ import (
 type sandbox struct {
 	engine *Engine
 	id     string
-	name   string    // name of the object and of the pod; of a sandbox from a pool, the pool chose it
+	name   string    // name of the object and of the pod; chosen by the pool if the sandbox comes from a pool
 	object types.UID // UID of the object; "": nobody knows whether it was made
 	home   bool      // it can be suspended
 	hello  tunnel.Hello
@@ -123,9 +123,9 @@ const (
 	quotaPatience = 30 * time.Second
 )
 
-// create makes the object of a sandbox. The API server refuses objects until the cluster has counted
-// those of a new quota, which takes a moment after the manifests were applied, so create tries again. If the
-// object exists, the error includes an [existsError].
+// create makes the object of a sandbox. After a new quota was applied, the API server refuses objects until
+// the cluster has counted the existing objects, which takes a moment. Therefore create tries again. If
+// the object exists, the error includes an [existsError].
 func (e *Engine) create(ctx context.Context, o engine.SandboxOptions, name string) (place, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(e.newObject(o, name))
 	if err != nil {

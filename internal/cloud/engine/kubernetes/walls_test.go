@@ -24,7 +24,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// run runs a command as root with /bin/sh, and returns what it writes.
+// run runs a command as root with /bin/sh, and returns its output.
 func run(t testing.TB, s engine.Sandbox, command string) string {
 	t.Helper()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return s.Dial(ctx, protocol.PortEnvd) }}

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// watch follows the pods of the engine's sandboxes and pools, their objects, and the claims of pools.
+// watch follows the pods and objects of the engine's sandboxes and pools, and the claims of pools.
 type watch struct {
 	pods    watched[corev1.Pod]
 	objects watched[object]

@@ -192,8 +192,10 @@ func (c *Cluster) Kubeconfig() []byte {
 	return kubeconfig(c.URL, c.CA, user{name: "admin", token: c.Token}, c.Namespace)
 }
 
-// startPrograms starts the programs of the cluster. It starts each program when the programs that this
-// program depends on are ready.
+// startPrograms starts the programs of the cluster. It starts etcd, containerd and the API server
+// without waiting. When containerd has the image Bare and the API server is ready, it starts the
+// other programs of Kubernetes. It starts agent-sandbox's controller last, when the kinds of its
+// objects are served.
 func (c *Cluster) startPrograms(t testing.TB) {
 	t.Helper()
 	for _, name := range []string{etcd, containerd, apiServer} {

@@ -264,7 +264,7 @@ var (
 	ours  = regexp.MustCompile(`kube|/(containerd|etcd|cni|netns)|hostpath_pv`)
 )
 
-// footprint returns what a cluster could leave on this machine: links, mounts and files.
+// footprint returns the links, mounts and files of this machine that a cluster could leave behind.
 func footprint(t *testing.T) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}

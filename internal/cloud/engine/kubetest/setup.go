@@ -62,7 +62,8 @@ func programs() []program {
 // controller, because it is built last.
 const used = setupdir.Marker(sandboxController)
 
-// home returns the directory of the programs of this version.
+// home returns the directory of the cluster's programs. Each version of Kubernetes and agent-sandbox
+// has its own directory.
 func home() (string, error) {
 	cache, err := privatedir.Make("kubernetes", privatedir.Cache)
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 	StatusTooMany   = 2
 )
 
-// StatusOf returns the daemon's answer to a request to dial that failed with err.
+// StatusOf returns the daemon's answer to a request to dial, if the dial failed with err.
 func StatusOf(err error) byte {
 	if errors.Is(err, engine.ErrTooMany) {
 		return StatusTooMany

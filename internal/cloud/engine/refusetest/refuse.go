@@ -51,15 +51,15 @@ var calls = map[string]uint32{
 func Calls() []string { return slices.Sorted(maps.Keys(calls)) }
 
 // Refuse makes the kernel refuse system calls of this process and of all processes that it starts.
-// Its argument is a list of these words:
+// Its argument is a list of these words, separated by spaces:
 //
-//   - namespaces, mounts and others: the three together refuse the same calls as Docker's default
-//     profile;
+//   - namespaces, mounts and others: together, these three words refuse the same calls as Docker's
+//     default profile;
 //   - clocks: time namespaces are refused, as on a kernel without time namespaces;
 //   - landlock: Landlock is refused, as on a kernel without Landlock;
 //   - signals: newer versions of Landlock are refused, as on a kernel that has only an older version;
 //   - a name from [Calls]: the call is refused, as on a kernel without the call. If "=EPERM" follows
-//     the name, the call is refused as by a seccomp profile.
+//     the name, the call fails with EPERM, as if a seccomp profile refused it.
 func Refuse(refuse string) error {
 	const (
 		number   = 0

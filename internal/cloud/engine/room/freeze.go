@@ -33,7 +33,7 @@ type pause struct {
 	// standstill, too.
 	answers chan wire.Message
 
-	ordering sync.Mutex // held while a kernel is ordered
+	ordering sync.Mutex // held while a new kernel is requested; guards held and ordered
 	held     bool       // no kernel may be ordered
 	ordered  []int      // pipes; each becomes readable when an ordered kernel has joined the groups or has failed
 }

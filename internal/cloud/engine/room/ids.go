@@ -26,7 +26,7 @@ type roomIDs struct {
 	ranged bool
 }
 
-// Capabilities of a server that is root.
+// Capabilities that a server with the user id of root needs for some of its tasks.
 const (
 	// forOtherIDs allow starting processes with other ids, ending them, and making and removing
 	// their files.

@@ -140,7 +140,7 @@ func ownFile(_ context.Context, q testRequest) (a testResponse) {
 	return a
 }
 
-// pingEgress connects to a host, says ping, and returns what it answers.
+// pingEgress connects to a host, sends ping, and returns the answer.
 func pingEgress(ctx context.Context, g *inside.Guest, q testRequest) (a testResponse) {
 	conn, err := g.DialEgress(ctx, q.Host, q.Port)
 	if err != nil {

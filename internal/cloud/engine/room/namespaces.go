@@ -57,8 +57,8 @@ func (direct) memoryReport(why map[string]string) string {
 // namespaces runs the programs of each sandbox in namespaces of their own.
 type namespaces struct{ direct }
 
-// groupLimits adds threads for envd. Without the group the sandbox's own processes are limited in
-// namespaces, too.
+// groupLimits adds threads for envd to the limit of the group. In namespaces, the sandbox's own
+// processes have a limit without these threads, too: see ownLimits.
 func (namespaces) groupLimits(limits engine.Limits) engine.Limits {
 	limits.MaxProcesses += envdThreads
 	return limits

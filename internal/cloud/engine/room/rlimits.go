@@ -55,9 +55,10 @@ func tooLow(resource int, have, need uint64) error {
 }
 
 // coreLimit returns the core file limit of a sandbox. A sandbox never writes core files. The limit
-// is one byte: with any other limit, including zero, a program on the host reads the core if
-// core_pattern is a pipe or a socket. If this process may set only zero, coreLimit returns zero if
-// core_pattern is a file, because zero is then enough. Otherwise it returns an error.
+// is one byte: if core_pattern is a pipe or a socket, any other limit, including zero, lets a program
+// on the host read the core. If this process may set only zero, the result depends on core_pattern.
+// For a file, coreLimit returns zero, because zero is then enough. For a pipe or a socket, it returns
+// an error.
 func coreLimit() (uint64, error) {
 	var own unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_CORE, &own); err != nil {

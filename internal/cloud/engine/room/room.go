@@ -93,7 +93,7 @@ type Room struct {
 	ids        roomIDs
 	report     engine.Report
 	trees      []string
-	system     int // the number of trees that are the system's
+	system     int // the number of the first elements of trees that belong to the system
 	links      map[string]string
 	processors processors
 	roots      string   // the directory that contains the directories of sandboxes without namespaces

@@ -18,7 +18,7 @@ import (
 type warmPool struct {
 	limits  engine.Limits
 	ready   chan *Sandbox // contains the warm sandboxes; closed when no more will be made
-	used    chan struct{} // receives once for each wanted sandbox
+	used    chan struct{} // receives a value when a warm sandbox must be made: at the start, and when one was taken
 	first   chan struct{} // closed when the first warm sandbox is ready, or when none will be made
 	waiting atomic.Bool   // a caller waits for the sandbox that is being made
 	// codeRuns is set to true when a sandbox requests a kernel. It is set to false when a used sandbox

@@ -27,8 +27,8 @@ const (
 	// on iopub are lost until the kernel has received the subscription. So the request is
 	// repeated until messages for it also arrive on iopub.
 	nudge = 250 * time.Millisecond
-	// answerTimeout bounds all operations that should take no time, that is, all except
-	// executions. Some kernels do not send the answer, or the status idle after the answer.
+	// answerTimeout bounds each operation except executions, because all other operations should
+	// take no time. Some kernels do not send the answer, or the status idle after the answer.
 	answerTimeout = 10 * time.Second
 	// controlTimeout bounds sending a message to a kernel that may not be reading.
 	controlTimeout = 200 * time.Millisecond
@@ -84,8 +84,8 @@ type Options struct {
 	Scratch string
 	// Credential is the user of the kernel. nil means the user of this process.
 	Credential *syscall.Credential
-	// AnswerTimeout bounds all operations that should take no time, that is, all except
-	// executions. 0 means 10 seconds.
+	// AnswerTimeout bounds each operation except executions, because all other operations should
+	// take no time. 0 means 10 seconds.
 	AnswerTimeout time.Duration
 }
 

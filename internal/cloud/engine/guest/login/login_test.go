@@ -14,7 +14,7 @@ import (
 // shells are those that are tried, of the machine's.
 var shells = []string{"bash", "dash"}
 
-// atLogin runs a line as a login shell would that has these files, and returns what it prints.
+// atLogin runs a line like a login shell with this profile, and returns the output.
 func atLogin(t *testing.T, shell, profile string, environment []string, line string) string {
 	t.Helper()
 	program, err := exec.LookPath(shell)

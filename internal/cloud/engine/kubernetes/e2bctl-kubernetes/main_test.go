@@ -47,7 +47,7 @@ func newUser(t *testing.T, env ...string) *user {
 	}, env...)}
 }
 
-// run runs e2bctl, and returns what it writes to stdout and stderr and its status.
+// run runs e2bctl, and returns its output on stdout and stderr, and its status.
 func (u *user) run(ctx context.Context, t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	var out, text bytes.Buffer

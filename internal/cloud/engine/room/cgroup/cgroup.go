@@ -61,8 +61,8 @@ func (g *Groups) Directories() []string {
 // Create makes the instance's groups in every hierarchy in which this process is permitted to make
 // groups. If the machine refuses a group, Create records the reason in Why and continues.
 //
-// processes is the limit on the number of processes in all groups together. If 1/part of the limit of
-// this process's own groups is lower, the limit is that part.
+// processes limits the number of processes in all these groups together. If 1/part of the limit of a
+// group above them is lower than processes, Create sets this lower limit.
 func Create(name string, processes, part int64) *Groups {
 	mounts, err := mounts()
 	g := createIn(mounts, err, name, []string{"memory", "cpu", "pids"})

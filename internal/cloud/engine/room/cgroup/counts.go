@@ -17,7 +17,7 @@ import (
 // Memory is the memory use of a group, in bytes.
 type Memory struct {
 	Anonymous uint64 // memory of programs
-	Kept      uint64 // files that exist only in memory
+	Kept      uint64 // memory of files that exist only in memory
 	Cache     uint64 // page cache, which can be reclaimed
 }
 

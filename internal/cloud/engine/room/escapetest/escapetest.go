@@ -28,7 +28,7 @@ type Escape struct {
 	FullOnly bool
 }
 
-// host describes the targets of the escapes outside their sandbox.
+// host describes the targets that the escapes try to reach. All of them are outside the sandbox.
 type host struct {
 	secret  string // path of a file that contains ESCAPED
 	port    int    // port of a listener on the loopback

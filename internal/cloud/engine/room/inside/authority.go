@@ -85,8 +85,8 @@ func pythonBundles(trees []string) (found []string) {
 	return found
 }
 
-// existing returns the files that the paths lead to, each once. It leaves out paths that do not lead
-// to a file.
+// existing resolves the links in the paths, and returns the regular files to which the paths lead. It
+// returns each file once. It leaves out paths that do not lead to a regular file.
 func existing(paths []string) (found []string) {
 	for _, path := range paths {
 		target, err := filepath.EvalSymlinks(path)

@@ -39,7 +39,7 @@ func (b *built) passed(sockets []*os.File) *wire.Files {
 //
 //	root/     becomes /
 //	lower/N   the Nth tree as it is on the host, read-only
-//	hidden/N  whiteouts of its private files, with layers
+//	hidden/N  whiteouts of the Nth tree's private files, if the layers change the tree
 //	layers/N  the Nth layer from below, read-only
 //	upper/N   the sandbox's changes to the Nth tree, or to root if there are layers
 //	work/N    the work directory of overlayfs
@@ -48,8 +48,8 @@ func (b *built) passed(sockets []*os.File) *wire.Files {
 //	cpuinfo   the text of /proc/cpuinfo
 //	boot_id   the text of /proc/sys/kernel/random/boot_id
 //
-// Only root stays visible, unless it becomes gVisor's root: see prepareRunner. gVisor then starts
-// program in it.
+// Without gVisor, only root stays visible. With gVisor, root becomes the root of gVisor's sandbox, and
+// gVisor starts program there: see prepareRunner.
 func build(spec *wire.InitSpec, passed *wire.Files, program *os.File) (*built, error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, fmt.Errorf("make mounts private: %w", os.NewSyscallError("mount", err))

@@ -292,8 +292,8 @@ func (b *bridge) rejoin(ctx context.Context, g *Guest) error {
 	return b.welcome(server)
 }
 
-// tell returns err, the error of a message to a server. It returns nil if another server may follow;
-// the message is then lost.
+// tell returns the error of sending a message to a server. err is the original error. If another server
+// may follow this server, the message is lost, and tell returns nil.
 func (b *bridge) tell(server *tunnel.Guest, err error) error {
 	if err != nil && b.lost(server) {
 		return nil

@@ -241,8 +241,8 @@ func tryEgressPath(sockets []*os.File) error {
 	return nil
 }
 
-// makeEgressPath makes or tries the egress path according to w. If w is a trial and the path cannot
-// be made, problem is the reason.
+// makeEgressPath makes the egress path that w requests. If w is [wire.EgressTry], it also tries the path.
+// If the path then cannot be made or does not work, problem is the reason, and err is nil.
 func makeEgressPath(w wire.EgressPath, ranged bool) (sockets []*os.File, problem string, err error) {
 	if w == wire.EgressNone {
 		return nil, "", nil

@@ -27,7 +27,7 @@ var (
 const (
 	nearDevice = "gvisor"
 	farDevice  = "eth0"
-	linkBits   = 30 // prefix length of the network that contains both ends
+	linkBits   = 30 // prefix length of the network that contains both ends of the link
 )
 
 // inNetwork calls start in a network namespace for gVisor.

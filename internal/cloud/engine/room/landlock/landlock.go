@@ -73,8 +73,8 @@ func LeavesOpen() (notes []string) {
 
 // Access lists the files that a process may reach. Paths that do not exist on the host are skipped.
 type Access struct {
-	Program int      // descriptor of a program that it may execute
-	Own     string   // the only directory to which it may write
+	Program int      // descriptor of a program that the process may execute
+	Own     string   // the only directory to which the process may write
 	Execute []string // directories with programs and libraries
 	Read    []string
 	Devices []string

@@ -230,7 +230,8 @@ func (u *untar) hideBelow() error {
 	return setOpaque(d.dir)
 }
 
-// push enters a subdirectory of the current directory. It must exist in the layer itself.
+// push enters a subdirectory of the current directory. The subdirectory must exist in the layer
+// itself, not only in a layer below.
 func (u *untar) push(name string) error {
 	if len(u.path) > maxNested {
 		return fmt.Errorf("it is more than %d directories deep", maxNested)

@@ -84,7 +84,7 @@ func (u *untar) opaque() error {
 	return u.leave(1)
 }
 
-// removeEach hides all names in the root of a layer below.
+// removeEach hides all names in root, the root directory of one of the layers below.
 func (u *untar) removeEach(root *os.File) error {
 	dir, err := OpenDir(root, ".")
 	if err != nil {

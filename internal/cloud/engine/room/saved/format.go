@@ -21,7 +21,7 @@ type kind byte
 
 const (
 	section   kind = 'S' // a directory with all its content, up to the record that ends it
-	directory kind = 'D' // a directory inside another one, also up to the record that ends it
+	directory kind = 'D' // a directory inside another one, with all its content, up to the record that ends it
 	leave     kind = 'U'
 	regular   kind = 'F' // a regular file, followed by its extents
 	again     kind = 'H' // another name of an earlier file
@@ -66,7 +66,7 @@ type attr struct{ name, value string }
 const (
 	overlayAttr = "user.overlay."
 	escapedAttr = overlayAttr + "overlay."
-	opaqueAttr  = overlayAttr + "opaque" // the directory hides the same directory of the layers below
+	opaqueAttr  = overlayAttr + "opaque" // the directory hides the directories at the same path in the layers below
 	originAttr  = overlayAttr + "origin" // the directory may contain whiteouts even if no layer below has the directory
 )
 

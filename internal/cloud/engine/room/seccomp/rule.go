@@ -24,7 +24,7 @@ type all []condition
 // condition tests one half of an argument. If the argument is an int, the kernel uses only the low
 // half, so the high half does not matter.
 type condition struct {
-	half  uint32 // offset of the half
+	half  uint32 // offset of this half of the argument
 	mask  uint32 // the bits that matter; 0 means all of them
 	value uint32
 	not   bool // the half must differ from value

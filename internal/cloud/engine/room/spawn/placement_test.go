@@ -50,8 +50,7 @@ func TestAsUser(t *testing.T) {
 	<-done
 }
 
-// threadStatus returns what the kernel says about this thread's user, privileges
-// and settings.
+// threadStatus returns this thread's user, privileges and settings, as the kernel reports them.
 func threadStatus(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("/proc/thread-self/status")

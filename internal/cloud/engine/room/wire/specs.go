@@ -46,7 +46,7 @@ type InitSpec struct {
 	Root    *place.Root       `json:"root,omitempty"`   // root directory of a sandbox without namespaces
 	Memory  int64             `json:"memory,omitempty"` // total memory in /proc/meminfo, in bytes; 0: the machine's
 	Limits  []Rlimit          `json:"limits"`
-	// Processors are the processors of the sandbox; none means all of the machine's.
+	// Processors are the processors of the sandbox; empty means all processors of the machine.
 	Processors []int `json:"processors,omitempty"`
 	// Counters are the maxima of the sandbox's own user namespace.
 	Counters counter.Maxima `json:"counters,omitempty"`
@@ -139,8 +139,8 @@ type EnvdSpec struct {
 	Ranged   bool        `json:"ranged"`
 	Egress   bool        `json:"egress"`
 	Root     *place.Root `json:"root,omitempty"` // root directory of a sandbox without namespaces
-	// GVisor makes envd a process of gVisor, whose program is passed. Network means that its traffic
-	// to any address reaches the egress path.
+	// GVisor makes envd a process of gVisor. The program of gVisor is passed as [FileRunsc]. Network
+	// means that the sandbox's traffic to any address reaches the egress path.
 	GVisor  bool `json:"gvisor,omitempty"`
 	Network bool `json:"network,omitempty"`
 	// Restored means that gVisor's sandbox continues from saved memory. The directory of this memory
@@ -167,7 +167,7 @@ type KernelOrder struct {
 	Owner  int      `json:"owner"` // the owner of the sandbox's user namespace, in the room's numbering
 	CPUs   int      `json:"cpus"`
 	Limits []Rlimit `json:"limits"`
-	// Processors are the processors of the sandbox; none means all of the machine's.
+	// Processors are the processors of the sandbox; empty means all processors of the machine.
 	Processors []int  `json:"processors"`
 	Keep       uint64 `json:"keep"`   // capabilities to keep
 	Filter     string `json:"filter"` // the seccomp program in hexadecimal

@@ -34,7 +34,7 @@ func StreamPair() (*net.UnixConn, *os.File, error) {
 	return conn, theirs, nil
 }
 
-// UnixConn takes over f, a connected socket.
+// UnixConn returns a connection for f, which must be a connected Unix socket. It always closes f.
 func UnixConn(f *os.File) (*net.UnixConn, error) {
 	defer f.Close()
 	c, err := net.FileConn(f)
