@@ -33,9 +33,10 @@ func NewCmdEvents(f *cmdutil.Factory) *cobra.Command {
 		Short: "List the events of sandboxes",
 		Long: `List the events of all sandboxes of your key, or of one, which may have ended: the newest
 event is the last. A sandbox was created, updated (its lifetime or its network), paused,
-resumed or killed, which is its end for any reason; or a connection of it was refused.
-Only the local cloud has reasons and refused connections. It keeps the newest 10,000
-events since its start; E2B's service keeps events for 7 days.
+resumed, checkpointed (by a snapshot or fork) or killed, which is its end for any reason;
+or a connection of it was refused. Only the local cloud has reasons and refused
+connections. It keeps the newest 10,000 events since its start; E2B's service keeps
+events for 7 days.
 
 -f goes on with new events until it is stopped, or until the end of the sandbox if one is
 named. With -o json it prints each event on a line of its own.`,
@@ -156,8 +157,11 @@ func (o *eventsOptions) write(rows *cmdutil.Rows, e sandbox.Event) error {
 
 // warnMissed prints how many events before e are missing.
 func (o *eventsOptions) warnMissed(e sandbox.Event) {
-	if e.Missed > 0 {
+	switch {
+	case e.Missed > 0:
 		fmt.Fprintf(o.Factory.IO.Err, "e2bctl: events: %d older events, of all sandboxes and types, are no longer kept.\n", e.Missed)
+	case e.Missed < 0:
+		fmt.Fprintln(o.Factory.IO.Err, "e2bctl: events: the service was started anew; events before that may be missing.")
 	}
 }
 
@@ -168,6 +172,7 @@ type eventView struct {
 	Time        time.Time `json:"timestamp"`
 	SandboxID   string    `json:"sandboxID"`
 	TemplateID  string    `json:"templateID,omitempty"`
+	BuildID     string    `json:"buildID,omitempty"`
 	ExecutionID string    `json:"executionID,omitempty"`
 	Reason      string    `json:"reason,omitempty"`
 	Message     string    `json:"message,omitempty"` // the reason in words
@@ -180,7 +185,7 @@ type eventView struct {
 
 func eventViewOf(e sandbox.Event) eventView {
 	v := eventView{
-		ID: e.ID, Type: string(e.Type), Time: e.Time.UTC(), SandboxID: e.SandboxID, TemplateID: e.TemplateID, ExecutionID: e.ExecutionID,
+		ID: e.ID, Type: string(e.Type), Time: e.Time.UTC(), SandboxID: e.SandboxID, TemplateID: e.TemplateID, BuildID: e.BuildID, ExecutionID: e.ExecutionID,
 		Reason: e.Reason, Message: e.Message, Host: e.Host, Port: e.Port, Rule: e.Rule, Missed: e.Missed,
 	}
 	if !e.EndAt.IsZero() {
@@ -227,7 +232,8 @@ type eventTypes []sandbox.EventType
 // knownEventTypes returns the types of events that have a short name.
 func knownEventTypes() []sandbox.EventType {
 	return []sandbox.EventType{
-		sandbox.EventCreated, sandbox.EventUpdated, sandbox.EventPaused, sandbox.EventResumed, sandbox.EventKilled, sandbox.EventRefused,
+		sandbox.EventCreated, sandbox.EventUpdated, sandbox.EventPaused, sandbox.EventResumed,
+		sandbox.EventCheckpointed, sandbox.EventKilled, sandbox.EventRefused,
 	}
 }
 

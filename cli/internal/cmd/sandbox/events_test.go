@@ -18,7 +18,7 @@ func TestPrintEvents(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
 	events := []sandbox.Event{
 		{Time: at, SandboxID: "i1\x1b[2J", Type: "other.new", Reason: "why\nnot", Missed: 7},
-		{Time: at, SandboxID: "i1", Type: sandbox.EventUpdated},
+		{Time: at, SandboxID: "i1", Type: sandbox.EventUpdated, Missed: -1},
 		{Time: at, SandboxID: "i1", Type: sandbox.EventRefused, Host: "::1", Port: 443, Rule: "a \u202erule"},
 		{Time: at, SandboxID: "i1", Type: sandbox.EventRefused, Host: "denied.test", Rule: "a rule"},
 		{Time: at, SandboxID: "i1", Type: sandbox.EventKilled, Reason: "expired", Message: "its time was over"},
@@ -43,7 +43,9 @@ func TestPrintEvents(t *testing.T) {
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", &out, want)
 	}
-	if want := "e2bctl: events: 7 older events, of all sandboxes and types, are no longer kept.\n"; errs.String() != want {
+	want = "e2bctl: events: 7 older events, of all sandboxes and types, are no longer kept.\n" +
+		"e2bctl: events: the service was started anew; events before that may be missing.\n"
+	if errs.String() != want {
 		t.Errorf("on stderr: got %q, want %q", &errs, want)
 	}
 }
