@@ -120,7 +120,7 @@ func TestEventsAcrossARestart(t *testing.T) {
 				header(0, "a1")
 				writeWireEvents(w, []int{1})
 			case past < time.Second: // the server ends
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 				return true
 			case past < 9*time.Second:
 				return true
