@@ -12,7 +12,7 @@ import (
 // TestReadersThatNeverRead checks that 1,000 readers who keep their first page and never ask again hold no
 // further events, and that 1,000 who wait do not stop the writer.
 func TestReadersThatNeverRead(t *testing.T) {
-	const readers, events, page = 1000, 30_000, 100
+	const readers, events, page = 1000, 11_000, 100
 	all := func(*Event) bool { return true }
 	none := func(*Event) bool { return false }
 	log := newEventLog()
