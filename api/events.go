@@ -25,6 +25,8 @@ const (
 	EventUpdated EventType = "sandbox.lifecycle.updated"
 	EventPaused  EventType = "sandbox.lifecycle.paused"
 	EventResumed EventType = "sandbox.lifecycle.resumed"
+	// EventCheckpointed follows a snapshot or fork of the sandbox.
+	EventCheckpointed EventType = "sandbox.lifecycle.checkpointed"
 	// EventKilled is the end of a sandbox for any reason, see [Event].Reason.
 	EventKilled EventType = "sandbox.lifecycle.killed"
 	// EventRefused is a connection or DNS question of a sandbox that was denied.
@@ -39,6 +41,7 @@ type Event struct {
 	Time        time.Time
 	SandboxID   string
 	TemplateID  string
+	BuildID     string // the build of the template; empty if it is not known
 	ExecutionID string // a different one for each start or resume of the sandbox
 
 	// Reason is the reason for the end of the sandbox: "expired", "idle", "killed", "out_of_memory",
@@ -54,7 +57,8 @@ type Event struct {
 	Rule string
 
 	// Missed is the number of events before this one that the service no longer had when they
-	// were requested. It counts events of all sandboxes and types.
+	// were requested. It counts events of all sandboxes and types. It is -1 if the number is unknown,
+	// because the service was started anew.
 	Missed int64
 }
 
@@ -66,6 +70,7 @@ func (e *Event) UnmarshalJSON(text []byte) error {
 		Time        time.Time `json:"timestamp"`
 		SandboxID   string    `json:"sandboxId"`
 		TemplateID  string    `json:"sandboxTemplateId"`
+		BuildID     string    `json:"sandboxBuildId"`
 		ExecutionID string    `json:"sandboxExecutionId"`
 		Data        struct {
 			EndAt   time.Time `json:"set_timeout"`
@@ -80,7 +85,7 @@ func (e *Event) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	*e = Event{
-		ID: wire.ID, Type: wire.Type, Time: wire.Time, SandboxID: wire.SandboxID, TemplateID: wire.TemplateID, ExecutionID: wire.ExecutionID,
+		ID: wire.ID, Type: wire.Type, Time: wire.Time, SandboxID: wire.SandboxID, TemplateID: wire.TemplateID, BuildID: wire.BuildID, ExecutionID: wire.ExecutionID,
 		Reason: wire.Data.Reason, Message: wire.Data.Message, EndAt: wire.Data.EndAt, Host: wire.Data.Host, Port: wire.Data.Port, Rule: wire.Data.Rule,
 	}
 	return nil
@@ -102,15 +107,20 @@ type EventsParams struct {
 const (
 	maxEventsPage = 100
 	maxLastEvents = 10_000
+	// maxEventsOffset bounds the pages that are read back while more events come than a page has.
+	maxEventsOffset = 2 * maxLastEvents
 	// pollEvents is the interval between requests for new events, if the service does not wait for them.
 	pollEvents = time.Second
+	// maxEventsOutage is the longest time without the service after which a reader goes on.
+	maxEventsOutage = 10 * time.Second
 )
 
 // Events iterates over the events of sandboxes, oldest first. It fetches each page when it is needed.
 // It yields an error at most once, as the last item. E2B's service keeps events for 7 days. The local
 // cloud keeps the newest 10,000 events since its start. If events come faster than the caller reads
-// them, the local cloud drops the oldest events: see [Event].Missed. If a service does not have the
-// routes for events, the error is [ErrNotFound].
+// them, the local cloud drops the oldest events: see [Event].Missed. With Follow, the iteration goes on
+// after the service was unavailable for at most ten seconds, as during a restart. If a service does not
+// have the routes for events, the error is [ErrNotFound].
 func (s *SandboxService) Events(ctx context.Context, p *EventsParams) iter.Seq2[Event, error] {
 	var params EventsParams
 	if p != nil {
@@ -149,20 +159,35 @@ func (r *eventReader) run(ctx context.Context) error {
 	if err := existing(ctx); err != nil || !r.params.Follow {
 		return err
 	}
+	var lost time.Time // since when the service is unavailable; zero: it is not
 	for {
-		if r.after != "" {
-			if _, err := r.next(ctx, "true"); err != nil {
-				return err
-			}
+		err := r.further(ctx)
+		switch {
+		case err == nil:
+			lost = time.Time{}
 			continue
+		case lost.IsZero():
+			lost = time.Now()
 		}
-		if !sleep(ctx, pollEvents) {
-			return context.Cause(ctx)
-		}
-		if err := r.poll(ctx); err != nil {
+		if !errors.Is(err, ErrUnavailable) || time.Since(lost) > maxEventsOutage {
 			return err
 		}
+		if !sleep(ctx, pollEvents) {
+			return errors.Join(context.Cause(ctx), err)
+		}
 	}
+}
+
+// further waits for further events and reads them.
+func (r *eventReader) further(ctx context.Context) error {
+	if r.after != "" {
+		_, err := r.next(ctx, "true")
+		return err
+	}
+	if !sleep(ctx, pollEvents) {
+		return context.Cause(ctx)
+	}
+	return r.poll(ctx)
 }
 
 // all reads all existing events.
@@ -192,7 +217,11 @@ func (r *eventReader) next(ctx context.Context, wait string) ([]Event, error) {
 		return nil, nil
 	}
 	missed, _ := strconv.ParseInt(header.Get(protocol.HeaderEventsMissed), 10, 64)
-	r.missed += max(0, missed)
+	if missed < 0 || r.missed < 0 {
+		r.missed = protocol.EventsMissedUnknown
+	} else {
+		r.missed += missed
+	}
 	return page, r.emit(page)
 }
 
@@ -230,15 +259,21 @@ func (r *eventReader) poll(ctx context.Context) error {
 // back reads events, from the newest one back. It stops at r.newest, and after limit events. It returns
 // the events in the opposite order, oldest first. It calls first with the header of the first answer.
 func (r *eventReader) back(ctx context.Context, limit int, first func(http.Header)) (events []Event, err error) {
-	for more := true; more; {
-		page, header, err := r.fetch(ctx, url.Values{"offset": {strconv.Itoa(len(events))}})
+	seen := map[string]bool{}
+	for offset, more := 0, true; more && offset < maxEventsOffset; offset += maxEventsPage {
+		page, header, err := r.fetch(ctx, url.Values{"offset": {strconv.Itoa(offset)}})
 		if err != nil {
 			return nil, err
 		}
-		if len(events) == 0 {
+		if offset == 0 {
 			first(header)
 		}
 		more = len(page) == maxEventsPage
+		// Events that are new since the first answer have moved the others to later pages.
+		page = slices.DeleteFunc(page, func(e Event) bool { return seen[e.ID] || len(events) > 0 && e.Time.After(events[0].Time) })
+		for _, e := range page {
+			seen[e.ID] = e.ID != ""
+		}
 		known := slices.IndexFunc(page, func(e Event) bool { return r.newest != "" && e.ID == r.newest })
 		if known >= 0 {
 			page, more = page[:known], false

@@ -37,7 +37,7 @@ type liveArgument struct {
 // liveArguments describes the completion of the arguments of a command.
 func liveArguments(command string) (liveArgument, bool) {
 	switch command {
-	case "info", "exec", "connect", "fork", "logs", "metrics", "port-forward", "proc ls", "code repl", "open", "wait", "timeout", "network get", "snapshot create", "snapshot ls":
+	case "info", "exec", "connect", "fork", "logs", "metrics", "events", "port-forward", "proc ls", "code repl", "open", "wait", "timeout", "network get", "snapshot create", "snapshot ls":
 		return liveArgument{list: sandboxes()}, true
 	case "proc attach":
 		return liveArgument{list: sandboxes(), of: processes}, true

@@ -62,7 +62,7 @@ const exitCodesHelp = `  0     success; an empty list is success
   141   the reader of standard output has gone
   143   terminated (128 + signal)
 
-logs -f returns 0 when the sandbox has ended: the log is complete.
+logs -f and events -f of one sandbox return 0 when it has ended: nothing is missing.
 
 exec, connect, proc attach, run and code run return the status of the remote command as
 it is (code run: 1 when Python raised), and code repl returns 0 at its end. Their own failures are:

@@ -88,6 +88,7 @@ var jsonRuns = []jsonRun{
 	{command: "open", rest: []string{"$sandboxID", "3000"}},
 	{command: "logs", rest: []string{"$sandboxID"}},
 	{command: "metrics", rest: []string{"$sandboxID"}},
+	{command: "events", rest: []string{"$sandboxID"}},
 	{command: "fork", rest: []string{"$sandboxID"}},
 	{command: "snapshot create", rest: []string{"$sandboxID", "--name", "kept"}, keep: "snapshotID"},
 	{command: "snapshot ls"},

@@ -56,6 +56,7 @@ var commands = []struct {
 	{[]string{"fork"}, sandbox.NewCmdFork},
 	{[]string{"kill", "rm"}, sandbox.NewCmdKill},
 	{[]string{"logs"}, sandbox.NewCmdLogs},
+	{[]string{"events"}, sandbox.NewCmdEvents},
 	{[]string{"metrics", "stats"}, sandbox.NewCmdMetrics},
 	{[]string{"code"}, code.NewCmdCode},
 	{[]string{"snapshot"}, snapshot.NewCmdSnapshot},

@@ -33,6 +33,7 @@ var tableRuns = []tableRun{
 	{command: "create -m job=a-job-with-a-long-name,owner=somebody -m purpose=to-fill-the-table", keep: "sandbox"},
 	{command: "create", keep: "paused"},
 	{file: "sandbox/metrics.go", command: "metrics --since 1h $sandbox"},
+	{file: "sandbox/events.go", command: "events"},
 	{file: "sandbox/list.go", command: "ls"},
 	{file: "sandbox/info.go", command: "info $sandbox"},
 	{command: "network set $sandbox --internet off --allow a-host-with-a-long-name.example,192.0.2.0/24"},
@@ -152,7 +153,7 @@ func filesWithTables(t *testing.T) map[string]bool {
 			return err
 		}
 		text, err := fs.ReadFile(commands, path)
-		if bytes.Contains(text, []byte("cmdutil.WriteTable(")) || bytes.Contains(text, []byte("WriteList(")) || bytes.Contains(text, []byte("tabwriter")) {
+		if bytes.Contains(text, []byte("cmdutil.WriteTable(")) || bytes.Contains(text, []byte("cmdutil.Rows{")) || bytes.Contains(text, []byte("WriteList(")) || bytes.Contains(text, []byte("tabwriter")) {
 			found[path] = true
 		}
 		return err

@@ -19,6 +19,8 @@ const (
 	EventUpdated = api.EventUpdated
 	EventPaused  = api.EventPaused
 	EventResumed = api.EventResumed
+	// EventCheckpointed follows a snapshot or fork of the sandbox.
+	EventCheckpointed = api.EventCheckpointed
 	// EventKilled is the end of a sandbox for any reason, see [Event].Reason.
 	EventKilled = api.EventKilled
 	// EventRefused is a connection or DNS question of a sandbox that was denied.
@@ -33,6 +35,7 @@ type Event struct {
 	Time        time.Time
 	SandboxID   string
 	TemplateID  string
+	BuildID     string // the build of the template; empty if it is not known
 	ExecutionID string // a different one for each start or resume of the sandbox
 
 	// Reason is the reason for the end of the sandbox: "expired", "idle", "killed", "out_of_memory",
@@ -48,7 +51,8 @@ type Event struct {
 	Rule string
 
 	// Missed is the number of events before this one that the service no longer had when they
-	// were requested. It counts events of all sandboxes and types.
+	// were requested. It counts events of all sandboxes and types. It is -1 if the number is unknown,
+	// because the service was started anew.
 	Missed int64
 }
 
@@ -68,9 +72,10 @@ type EventsParams struct {
 // Events iterates over the events of all sandboxes, or of one, oldest first. It fetches each page when
 // it is needed, and yields an error at most once, as the last item. E2B's service keeps events for 7
 // days. The local cloud keeps the newest 10,000 since its start. At most 100 refused hosts of each
-// sandbox become events. If events come faster than the loop reads them, the local cloud drops the
-// oldest events: see [Event].Missed. E2B's service sends no reasons, and with Follow it is asked for new
-// events once a second.
+// sandbox become events. If the loop is slower than new events come, the local cloud drops the oldest
+// ones, see [Event].Missed. E2B's service has no reasons, and is requested once a second for new events.
+// With Follow, the iteration goes on after the service was unavailable for at most ten seconds, as
+// during a restart.
 func (c *Client) Events(ctx context.Context, p *EventsParams) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for e, err := range c.api.Sandboxes.Events(ctx, (*api.EventsParams)(p)) {

@@ -34,7 +34,7 @@ func (b *bench) commandRows() []row {
 		},
 		{
 			name: "`e2bctl ls` of " + count(b.records, "sandboxes"), runs: 5, measure: b.listedByCommand,
-			floor: b.listed, floorName: "the list in process",
+			floor: b.counted(listed), floorName: "the list in process",
 		},
 		{
 			name: "`e2bctl exec`: `echo`", runs: 50, measure: b.execByCommand,

@@ -33,7 +33,8 @@ func (b *bench) controlRows() []row {
 	return []row{
 		{name: "sandboxes created and killed, one at a time", runs: 5, measure: b.turnover(1)},
 		{name: "sandboxes created and killed, 20 at once", runs: 5, measure: b.turnover(20)},
-		{name: "list of " + count(b.records, "sandboxes"), runs: 5, measure: b.listed},
+		{name: "list of " + count(b.records, "sandboxes"), runs: 5, measure: b.counted(listed)},
+		{name: "`Events`: " + count(b.records, "events") + ", one reader", runs: 5, measure: b.counted(eventsRead)},
 		{
 			name: "`Commands.Run(\"echo\")` by https", runs: 100, measure: b.byHTTPS((*bench).inOne, echo),
 			floor: b.inOne(echo), floorName: http,
@@ -63,26 +64,47 @@ func (b *bench) turnover(atOnce int) measurement {
 	}
 }
 
-// listed measures a list of all sandboxes, page by page. The sandboxes have no processes, because
-// one machine cannot run that many.
-func (b *bench) listed(ctx context.Context, runs int) (result, error) {
-	return b.withMany(ctx, func(key, url string) (r result, err error) {
-		client, err := api.NewClient(api.WithAPIKey(api.Key(key)), api.WithBaseURL(url))
-		if err != nil {
-			return result{}, err
-		}
-		defer func() { err = errors.Join(err, client.Close()) }()
-		return repeat(ctx, runs, whole(func(ctx context.Context) error {
-			n := 0
-			for _, err := range client.Sandboxes.List(ctx, nil) {
+// counted measures a call that returns a number of records. There must be one for each of many
+// sandboxes. The sandboxes have no processes, because one machine cannot run that many.
+func (b *bench) counted(read func(context.Context, *api.Client) (int, error)) measurement {
+	return func(ctx context.Context, runs int) (result, error) {
+		return b.withMany(ctx, func(key, url string) (r result, err error) {
+			client, err := api.NewClient(api.WithAPIKey(api.Key(key)), api.WithBaseURL(url))
+			if err != nil {
+				return result{}, err
+			}
+			defer func() { err = errors.Join(err, client.Close()) }()
+			return repeat(ctx, runs, whole(func(ctx context.Context) error {
+				n, err := read(ctx, client)
 				if err != nil {
 					return err
 				}
-				n++
-			}
-			return b.allListed(n)
-		}))
-	})
+				return b.allListed(n)
+			}))
+		})
+	}
+}
+
+// listed lists all sandboxes, page by page.
+func listed(ctx context.Context, client *api.Client) (n int, err error) {
+	for _, err := range client.Sandboxes.List(ctx, nil) {
+		if err != nil {
+			return 0, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+// eventsRead reads all events, page by page: each sandbox was created.
+func eventsRead(ctx context.Context, client *api.Client) (n int, err error) {
+	for _, err := range client.Sandboxes.Events(ctx, nil) {
+		if err != nil {
+			return 0, err
+		}
+		n++
+	}
+	return n, nil
 }
 
 // listedByCommand is like listed, but measures e2bctl ls.
@@ -99,7 +121,7 @@ func (b *bench) listedByCommand(ctx context.Context, runs int) (result, error) {
 
 func (b *bench) allListed(n int) error {
 	if n != b.records {
-		return fmt.Errorf("%d of %d sandboxes were listed", n, b.records)
+		return fmt.Errorf("%d of %d records came", n, b.records)
 	}
 	return nil
 }

@@ -76,6 +76,9 @@ const (
 	// HeaderEventsMissed is the number of events that came after the requested one and are no longer
 	// kept.
 	HeaderEventsMissed = "E2bctl-Events-Missed"
+	// EventsMissedUnknown is the value of that header if the number is unknown, because the requested event
+	// is one of an earlier server.
+	EventsMissedUnknown = -1
 	// EventsStart is the value of "after" for all events that are kept.
 	EventsStart = "start"
 )

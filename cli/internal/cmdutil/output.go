@@ -133,6 +133,52 @@ func withoutColumn(column int, header []string, cells [][]string) ([]string, [][
 // idColumns is the number of terminal columns of the shortest IDs.
 const idColumns = 20
 
+// Rows writes the rows of a table one by one, for a table that grows. It is like [WriteTable], but does
+// not know the rows that follow: the widths of the columns are fixed.
+type Rows struct {
+	Out    io.Writer
+	Width  int // the number of columns of the terminal; 0 if there is none
+	Header []string
+	Widths []int // of all columns but the last; a wider cell moves the cells after it
+
+	header, begun bool // the header, or anything, has been written
+}
+
+// Write writes a row.
+func (r *Rows) Write(row []string) error {
+	texts := make([]string, len(row))
+	for i, cell := range row {
+		texts[i] = cellText(cell)
+	}
+	cells, header := slices.Clone(texts), slices.Clone(r.Header)
+	for i, width := range r.Widths {
+		cells[i] += strings.Repeat(" ", max(0, width-columns(cells[i])))
+		header[i] += strings.Repeat(" ", max(0, width-columns(header[i])))
+	}
+	rows, room := [][]string{cells}, math.MaxInt
+	first := !r.begun
+	r.begun = true
+	if withoutHeaders(r.Out) {
+		return writeRows(r.Out, room, rows)
+	}
+	if r.Width > 0 {
+		room = roomOfLast(r.Width, header, rows)
+	}
+	if room < idColumns && longestWord(header, rows, math.MaxInt) > room {
+		if !first {
+			if _, err := io.WriteString(r.Out, "\n"); err != nil {
+				return err
+			}
+		}
+		return writeBlocks(r.Out, r.Width, r.Header, [][]string{texts})
+	}
+	if !r.header {
+		rows = append([][]string{header}, rows...)
+	}
+	r.header = true
+	return writeRows(r.Out, room, rows)
+}
+
 // writeBlocks writes each row as a block of lines, each with a column's name and the cell. If the
 // terminal is too narrow for an ID beside its column's name, each cell with a word that does not
 // fit is written below the name.

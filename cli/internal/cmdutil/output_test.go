@@ -1,6 +1,7 @@
 package cmdutil
 
 import (
+	"bytes"
 	"io"
 	"strings"
 	"testing"
@@ -149,5 +150,28 @@ func TestNarrowTable(t *testing.T) {
 	err := WriteTable(&out, 20, []string{"ID", "METADATA"}, [][]string{{"i0000000000000000001", "a=1, b=two words"}})
 	if want := "ID\ni0000000000000000001\nMETADATA   a=1,\n           b=two\n           words\n"; err != nil || out.String() != want {
 		t.Errorf("got %q (%v), want %q", &out, err, want)
+	}
+}
+
+// TestRows checks the rows of a table that grows: they have the columns of the header on a wide terminal,
+// and are blocks on a narrow one.
+func TestRows(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		width int
+		want  string
+	}{
+		{0, "ID       DETAILS\ni1       a b c\nlonger   d\ni3       averylongwordindeed e\n"},
+		{30, "ID       DETAILS\ni1       a b c\nlonger   d\ni3       averylongwordindeed e\n"},
+		{24, "ID       DETAILS\ni1       a b c\nlonger   d\n\nID        i3\nDETAILS   averylongwordindeed\n          e\n"},
+	} {
+		var out bytes.Buffer
+		rows := &Rows{Out: &out, Width: tt.width, Header: []string{"ID", "DETAILS"}, Widths: []int{6}}
+		for _, row := range [][]string{{"i1", "a b c"}, {"longer", "d"}, {"i3", "averylongwordindeed e"}} {
+			must.Do(t, rows.Write(row))
+		}
+		if out.String() != tt.want {
+			t.Errorf("width %d: got\n%swant\n%s", tt.width, &out, tt.want)
+		}
 	}
 }

@@ -72,7 +72,7 @@ func TestCreateIsWhole(t *testing.T) {
 	}
 	got.Egress, got.Network.Proxy.Sealed = nil, nil
 	want := lifecycle.Request{
-		Template:  lifecycle.Template{ID: made.ID, Alias: "made", User: "me", Home: "/home/made", Workdir: "/work", Start: "start", Ready: "ready", Engine: engine.Docker, Image: &engine.Image{Reference: "a", Digest: "b"}, Resources: engine.Resources{CPUs: 3}},
+		Template:  lifecycle.Template{ID: made.ID, Build: got.Template.Build, Alias: "made", User: "me", Home: "/home/made", Workdir: "/work", Start: "start", Ready: "ready", Engine: engine.Docker, Image: &engine.Image{Reference: "a", Digest: "b"}, Resources: engine.Resources{CPUs: 3}},
 		Resources: engine.Resources{CPUs: 0.5, MemoryBytes: 1 << 28, DiskBytes: 1 << 26},
 		Lifetime:  77 * time.Second, Idle: 33 * time.Second, Secure: true, Envs: map[string]string{"A": "1", "B": "2"}, Metadata: map[string]string{"m": "n"}, Internet: &yes,
 		Network: &lifecycle.Network{

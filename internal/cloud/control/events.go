@@ -33,6 +33,7 @@ type eventAnswer struct {
 	SandboxID   string     `json:"sandboxId"`
 	ExecutionID string     `json:"sandboxExecutionId"` // one for each start or resume of the sandbox
 	TemplateID  string     `json:"sandboxTemplateId"`
+	BuildID     string     `json:"sandboxBuildId,omitempty"`
 	TeamID      string     `json:"sandboxTeamId"`
 }
 
@@ -82,12 +83,12 @@ func (s *Service) answerEvents(w http.ResponseWriter, r *http.Request, id string
 	}
 	log := s.sandboxes.Events()
 	if after := query.Get("after"); after != "" {
-		from, known := log.Number(after)
+		from, restarted, known := log.Number(after)
 		if after == protocol.EventsStart {
 			from, known = log.First(), true
 		}
 		if !known {
-			return invalid("after: %.64q is not the id of an event of this server, which may have been started anew since", after)
+			return invalid("after: %.64q is not the id of an event", after)
 		}
 		wait, err := optionalBool(query, "wait")
 		if err != nil {
@@ -99,6 +100,9 @@ func (s *Service) answerEvents(w http.ResponseWriter, r *http.Request, id string
 			cancel()
 		}
 		page, next, missed := log.After(ctx, from, match, limit)
+		if restarted {
+			missed = protocol.EventsMissedUnknown
+		}
 		w.Header().Set(protocol.HeaderEventsMissed, strconv.FormatInt(missed, 10))
 		writeEvents(w, log, page, next)
 		return nil
@@ -122,7 +126,7 @@ func writeEvents(w http.ResponseWriter, log *lifecycle.EventLog, page []lifecycl
 	for i, e := range page {
 		answers[i] = eventAnswer{
 			Version: "v2", ID: log.ID(e.Number), Type: string(e.Type), Time: e.At.UTC(), Data: dataOf(e),
-			SandboxID: e.Sandbox, ExecutionID: executionID(e.Sandbox, e.Started), TemplateID: e.Template, TeamID: teamID,
+			SandboxID: e.Sandbox, ExecutionID: executionID(e.Sandbox, e.Started), TemplateID: e.Template, BuildID: e.Build, TeamID: teamID,
 		}
 	}
 	writeJSON(w, http.StatusOK, answers)

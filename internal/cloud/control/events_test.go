@@ -20,7 +20,7 @@ func events(t *testing.T, s *service, path string) (types []string, next, missed
 		t.Fatalf("%s: got %d %s, want a list", path, resp.StatusCode, text)
 	}
 	for _, e := range all {
-		whole := e.ID != "" && e.Version == "v2" && e.ExecutionID != "" && e.TeamID == teamID
+		whole := !slices.Contains([]string{e.ID, e.ExecutionID, e.BuildID}, "") && e.Version == "v2" && e.TeamID == teamID
 		if !whole || time.Since(e.Time) > time.Hour {
 			t.Errorf("%s: got %+v, want a whole event", path, e)
 		}
@@ -42,13 +42,14 @@ func TestEvents(t *testing.T) {
 	s.must(t, "POST", "/sandboxes/"+first+"/timeout", `{"timeout":90}`, 204)
 	s.must(t, "POST", "/sandboxes/"+first+"/refreshes", `{"duration":100}`, 204) // no event
 	s.must(t, "PUT", "/sandboxes/"+first+"/network", `{"denyOut":["0.0.0.0/0"]}`, 204)
+	s.must(t, "POST", "/sandboxes/"+first+"/snapshots", `{}`, 201)
 	s.must(t, "POST", "/sandboxes/"+first+"/pause", `{"memory":false}`, 204)
 	s.must(t, "POST", "/v2/sandboxes/"+first+"/connect", `{"timeout":60}`, 201)
 	s.sandboxes.Refused(first, "denied.test", 443, "a rule")
 	s.sandboxes.Refused("unknown", "denied.test", 443, "a rule")
 	s.must(t, "DELETE", "/sandboxes/"+first, "", 204)
 
-	want := []string{"created", "updated ", "updated", "paused", "resumed", "refused denied.test", "killed killed"}
+	want := []string{"created", "updated ", "updated", "checkpointed", "paused", "resumed", "refused denied.test", "killed killed"}
 	got, next, _ := events(t, s, "/events/sandboxes/"+first+"?orderAsc=true")
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -80,7 +81,14 @@ func TestEvents(t *testing.T) {
 		t.Errorf("after the wait: got %q, want the end of the second", got)
 	}
 
-	old := "validation error: after: \"x\" is not the id of an event of this server, which may have been started anew since"
+	// The next event after one of an earlier server is the oldest one, and more may be missing.
+	earlier := "00000000" + next[8:]
+	got, _, missed := events(t, s, "/events/sandboxes?limit=1&after="+earlier)
+	if !slices.Equal(got, []string{"created"}) || missed != "-1" {
+		t.Errorf("after an earlier server: got %q, missed %s, want the first event and -1", got, missed)
+	}
+
+	old := "validation error: after: \"x\" is not the id of an event"
 	for query, want := range map[string]string{
 		"limit=0":       "validation error: limit must be a number from 1 to 100",
 		"limit=101":     "validation error: limit must be a number from 1 to 100",
@@ -88,7 +96,9 @@ func TestEvents(t *testing.T) {
 		"orderAsc=1":    "validation error: orderAsc must be true or false",
 		"after=x":       old,
 		"after=x&wait=": old,
-		"types=other":   "validation error: types: there are no events of type \"other\", only sandbox.lifecycle.created, sandbox.lifecycle.updated, sandbox.lifecycle.paused, sandbox.lifecycle.resumed, sandbox.lifecycle.killed, sandbox.network.refused",
+		"after=" + next[:len(next)-12] + "00000000ffff": "validation error: after: \"" + next[:len(next)-12] + "00000000ffff\" is not the id of an event",
+		"after=" + next[:len(next)-12] + "-00000000001": "validation error: after: \"" + next[:len(next)-12] + "-00000000001\" is not the id of an event",
+		"types=other": "validation error: types: there are no events of type \"other\", only sandbox.lifecycle.created, sandbox.lifecycle.updated, sandbox.lifecycle.paused, sandbox.lifecycle.resumed, sandbox.lifecycle.checkpointed, sandbox.lifecycle.killed, sandbox.network.refused",
 	} {
 		s.fails(t, []failure{{"GET", "/events/sandboxes?" + query, ``, 400, want}})
 	}

@@ -20,7 +20,7 @@ import (
 func (s *Service) findTemplate(reference string) (lifecycle.Template, templates.Build, error) {
 	t, build, err := s.templates.Find(templates.ParseReference(reference))
 	return lifecycle.Template{
-		ID: t.ID, Alias: t.Name, User: build.User, Home: build.Home, Workdir: build.Workdir, Start: build.Start, Ready: build.Ready,
+		ID: t.ID, Build: build.ID, Alias: t.Name, User: build.User, Home: build.Home, Workdir: build.Workdir, Start: build.Start, Ready: build.Ready,
 		Engine: s.engineOf(build.Engine), Image: build.Image, Resources: build.Resources(),
 	}, build, err
 }

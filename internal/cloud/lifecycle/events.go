@@ -30,12 +30,14 @@ const (
 	EventPaused  EventType = "sandbox.lifecycle.paused"
 	EventResumed EventType = "sandbox.lifecycle.resumed"
 	EventKilled  EventType = "sandbox.lifecycle.killed"
-	EventRefused EventType = "sandbox.network.refused"
+	// EventCheckpointed follows a snapshot or fork of the sandbox.
+	EventCheckpointed EventType = "sandbox.lifecycle.checkpointed"
+	EventRefused      EventType = "sandbox.network.refused"
 )
 
 // EventTypes returns all types of events.
 func EventTypes() []EventType {
-	return []EventType{EventCreated, EventUpdated, EventPaused, EventResumed, EventKilled, EventRefused}
+	return []EventType{EventCreated, EventUpdated, EventPaused, EventResumed, EventCheckpointed, EventKilled, EventRefused}
 }
 
 // Event is something that happened to a sandbox.
@@ -45,6 +47,7 @@ type Event struct {
 	Type     EventType
 	Sandbox  string
 	Template string    // id of the template
+	Build    string    // id of the build of the template; "": not known
 	Started  time.Time // latest start or resume of the sandbox
 
 	Reason  Reason    // of EventKilled, and of EventPaused if the sandbox ended and its earlier pause remains; otherwise ""
@@ -60,9 +63,9 @@ type Event struct {
 type EventLog struct {
 	instance string // random, so that ids of another log are recognised
 
-	mu   sync.Mutex
-	ring []Event // the event with number n is at (n-1) % maxEvents
-	last int64   // number of the latest event
+	mu   sync.RWMutex // of readers the writer waits only for those that are reading
+	ring []Event      // the event with number n is at (n-1) % maxEvents
+	last int64        // number of the latest event
 	more chan struct{}
 }
 
@@ -94,24 +97,31 @@ func (l *EventLog) add(e Event) {
 // ID returns the id of the event with a number. The id of number 0 comes before all events.
 func (l *EventLog) ID(number int64) string { return l.instance + fmt.Sprintf("%012x", number) }
 
-// Number returns the number of the event with an id. ok is false if the id belongs to another log, for
-// example to the log before a restart of the server.
-func (l *EventLog) Number(id string) (number int64, ok bool) {
-	if len(id) != len(l.instance)+12 || id[:len(l.instance)] != l.instance {
-		return 0, false
+// Number returns the number of the event with an id. ok is false if the text is no id of an event.
+// earlier is true if the event may be one of an earlier log, as after a restart of the server. The
+// number is then that of [EventLog.First].
+func (l *EventLog) Number(id string) (number int64, earlier, ok bool) {
+	if len(id) != len(l.instance)+12 {
+		return 0, false, false
 	}
 	number, err := strconv.ParseInt(id[len(l.instance):], 16, 64)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return number, err == nil && number >= 0 && number <= l.last
+	if err != nil || number < 0 {
+		return 0, false, false
+	}
+	if id[:len(l.instance)] != l.instance {
+		return l.First(), true, true
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return number, false, number <= l.last
 }
 
 // Latest returns those events that match, the latest first. It leaves out the first offset events, and
 // returns at most limit events. If ascending is set, the order is reversed: the oldest event is first.
 // last is the number of the latest event in the log. match must be quick.
 func (l *EventLog) Latest(match func(*Event) bool, offset, limit int, ascending bool) (page []Event, last int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.mu.RLock()
+	defer l.mu.RUnlock()
 	first := l.last - int64(len(l.ring)) + 1
 	for i := range int64(len(l.ring)) {
 		number := l.last - i
@@ -136,8 +146,8 @@ func (l *EventLog) Latest(match func(*Event) bool, offset, limit int, ascending 
 // the number after which the next call continues. missed is the number of events after the given
 // number that are no longer kept. more is closed at the next event.
 func (l *EventLog) after(number int64, match func(*Event) bool, limit int) (page []Event, next, missed int64, more <-chan struct{}) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.mu.RLock()
+	defer l.mu.RUnlock()
 	missed = max(0, l.last-int64(len(l.ring))-number)
 	for next = number + missed; next < l.last && len(page) < limit; next++ {
 		if e := &l.ring[next%maxEvents]; match(e) {
@@ -168,8 +178,8 @@ func (l *EventLog) After(ctx context.Context, number int64, match func(*Event) b
 
 // First returns the number of the event before the oldest one that is kept.
 func (l *EventLog) First() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.mu.RLock()
+	defer l.mu.RUnlock()
 	return l.last - int64(len(l.ring))
 }
 
@@ -187,7 +197,8 @@ func (r *Registry) Refused(id, host string, port int, rule string) {
 }
 
 func (r *Registry) eventLocked(rec *record, e Event) {
-	e.At, e.Sandbox, e.Template, e.Started = r.nowLocked(), rec.ID, rec.Template.ID, rec.StartedAt
+	e.At, e.Sandbox, e.Started = r.nowLocked(), rec.ID, rec.StartedAt
+	e.Template, e.Build = rec.Template.ID, rec.Template.Build
 	r.events.add(e)
 }
 

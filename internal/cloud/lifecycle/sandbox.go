@@ -17,6 +17,7 @@ import (
 // Template describes the template of a sandbox.
 type Template struct {
 	ID    string
+	Build string `json:",omitempty"` // id of the build; "": not known
 	Alias string
 	// User and Workdir are the default user and working directory of processes. "" means the
 	// defaults of envd. Home is the home directory of User, for builds from a snapshot. An empty

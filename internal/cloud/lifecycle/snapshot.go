@@ -111,7 +111,7 @@ func (r *Registry) checkpointLocked(rec *record, memory *bool, made *tops) *tran
 		} else {
 			r.options.Logger.WarnContext(ctx, "snapshot of a sandbox: it has the files, and not the memory; what is made from it starts its processes anew", "sandbox", id)
 		}
-		return run, nil
+		return func() State { r.eventLocked(rec, Event{Type: EventCheckpointed}); return Running }, nil
 	})
 }
 

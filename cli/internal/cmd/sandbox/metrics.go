@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -72,7 +71,11 @@ func metricsRun(ctx context.Context, opts *metricsOptions) (err error) {
 	if len(samples) == 0 && !opts.Follow && !opts.JSON {
 		fmt.Fprintln(opts.IO.Err, "No metrics of that time.")
 	}
-	out := &sampleWriter{w: opts.IO.Out, width: opts.IO.OutWidth, asJSON: opts.JSON}
+	rows := &cmdutil.Rows{
+		Out: opts.IO.Out, Width: opts.IO.OutWidth,
+		Header: []string{"TIME", "CPU", "MEMORY", "DISK"}, Widths: []int{20, 12, 18},
+	}
+	out := &sampleWriter{rows: rows, asJSON: opts.JSON}
 	if err := out.write(samples); err != nil || !opts.Follow {
 		return err
 	}
@@ -97,10 +100,8 @@ func metricsRun(ctx context.Context, opts *metricsOptions) (err error) {
 
 // sampleWriter writes samples as they come, each once.
 type sampleWriter struct {
-	w      io.Writer
-	width  int // the width of the terminal; 0 if there is none
+	rows   *cmdutil.Rows
 	asJSON bool
-	titled bool
 	last   time.Time
 }
 
@@ -119,29 +120,12 @@ func (s *sampleWriter) write(samples []sandbox.Usage) error {
 
 func (s *sampleWriter) writeSample(u sandbox.Usage) error {
 	if s.asJSON {
-		return cmdutil.WriteJSONLine(s.w, u)
+		return cmdutil.WriteJSONLine(s.rows.Out, u)
 	}
-	const format = "%-20s   %-12s   %-18s   %s\n"
-	header := []string{"TIME", "CPU", "MEMORY", "DISK"}
-	row := []string{
+	return s.rows.Write([]string{
 		u.Time.UTC().Format(time.RFC3339), fmt.Sprintf("%.1f%% of %d", u.CPUPercent, u.CPUs),
 		ofMiB(u.MemoryUsedBytes, u.MemoryTotalBytes), ofMiB(u.DiskUsedBytes, u.DiskTotalBytes),
-	}
-	first := !s.titled
-	s.titled = true
-	if line := fmt.Sprintf(format, row[0], row[1], row[2], row[3]); s.width == 0 || len(line) <= s.width+len("\n") {
-		if first {
-			line = fmt.Sprintf(format, header[0], header[1], header[2], header[3]) + line
-		}
-		_, err := io.WriteString(s.w, line)
-		return err
-	}
-	if !first {
-		if _, err := fmt.Fprintln(s.w); err != nil {
-			return err
-		}
-	}
-	return cmdutil.WriteTable(s.w, s.width, header, [][]string{row})
+	})
 }
 
 // ofMiB returns a text with the used part of the total. If total is 0, the value was not measured.

@@ -1,0 +1,167 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+// eventClient returns a client for a service whose answers are those of answer. If answer returns
+// true, the connection is cut.
+func eventClient(t *testing.T, answer func(w *httptest.ResponseRecorder, r *http.Request) (cut bool)) *Client {
+	t.Helper()
+	c, err := NewClient(WithAPIKey(secret), WithTransport(tripper(func(r *http.Request) (*http.Response, error) {
+		w := httptest.NewRecorder()
+		if answer(w, r) {
+			return nil, io.ErrUnexpectedEOF
+		}
+		response := w.Result()
+		response.Request = r
+		return response, nil
+	})))
+	must.Do(t, err)
+	return c
+}
+
+type wireEvent struct {
+	ID   string    `json:"id"`
+	Time time.Time `json:"timestamp"`
+}
+
+func writeWireEvents(w http.ResponseWriter, numbers []int) {
+	page := make([]wireEvent, len(numbers))
+	for i, n := range numbers {
+		page[i] = wireEvent{strconv.Itoa(n), time.Unix(int64(n), 0)}
+	}
+	_ = json.NewEncoder(w).Encode(page)
+}
+
+// TestEventsOfAService reads the events of a service without ids to go on from, and to which new events
+// come between any two requests: each event comes once, in order.
+func TestEventsOfAService(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		params     EventsParams
+		first, new int // events at the beginning, and new ones before each request
+		want       int // the oldest event that is wanted
+		enough     int // the newest one after which the reader ends
+	}{
+		"all":           {EventsParams{Follow: true}, 250, 3, 1, 400},
+		"last":          {EventsParams{Follow: true, Last: 250}, 1000, 7, 758, 1500},
+		"many new ones": {EventsParams{Last: 250}, 1000, 90, 841, 1090},
+		"few":           {EventsParams{Follow: true, Last: 5}, 2, 1, 1, 50},
+		"none":          {EventsParams{Follow: true}, 0, 1, 1, 50},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				newest := test.first
+				c := eventClient(t, func(w *httptest.ResponseRecorder, r *http.Request) bool {
+					newest += test.new
+					q := r.URL.Query()
+					offset, _ := strconv.Atoi(q.Get("offset"))
+					limit, _ := strconv.Atoi(q.Get("limit"))
+					numbers := make([]int, newest)
+					for i := range numbers {
+						numbers[i] = i + 1
+					}
+					if q.Get("orderAsc") != "true" {
+						slices.Reverse(numbers)
+					}
+					numbers = numbers[min(offset, newest):]
+					writeWireEvents(w, numbers[:min(limit, len(numbers))])
+					return false
+				})
+				next := test.want
+				for e, err := range c.Sandboxes.Events(t.Context(), &test.params) {
+					must.Do(t, err)
+					if e.ID != strconv.Itoa(next) {
+						t.Fatalf("got event %s, want %d", e.ID, next)
+					}
+					if next++; test.params.Follow && next > test.enough {
+						break
+					}
+				}
+				if next != test.enough+1 {
+					t.Errorf("the events end before %d, want %d to be the last", next, test.enough)
+				}
+			})
+		})
+	}
+}
+
+// TestEventsAcrossARestart checks that a reader goes on with the events of a server that was started
+// anew and reports that some may be missing, and that it ends if no server comes back.
+func TestEventsAcrossARestart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begin, lost := time.Now(), 0
+		c := eventClient(t, func(w *httptest.ResponseRecorder, r *http.Request) bool {
+			after := r.URL.Query().Get("after")
+			header := func(missed int, next string) {
+				w.Header().Set(protocol.HeaderEventsMissed, strconv.Itoa(missed))
+				w.Header().Set(protocol.HeaderEventsNext, next)
+			}
+			past := time.Since(begin)
+			switch {
+			case past < time.Second && after == protocol.EventsStart:
+				header(0, "a1")
+				writeWireEvents(w, []int{1})
+			case past < time.Second: // the server ends
+				<-time.After(time.Second)
+				return true
+			case past < 9*time.Second:
+				return true
+			case after == "a1": // the next server has no events yet
+				header(protocol.EventsMissedUnknown, "b0")
+				writeWireEvents(w, nil)
+			case after == "b0":
+				header(4, "b1")
+				writeWireEvents(w, []int{2})
+			case after == "b1":
+				header(5, "b2")
+				writeWireEvents(w, []int{3})
+			default:
+				lost++
+				return true
+			}
+			return false
+		})
+		var got []string
+		var failed error
+		for e, err := range c.Sandboxes.Events(t.Context(), &EventsParams{Follow: true}) {
+			if failed = err; err == nil {
+				got = append(got, fmt.Sprint(e.ID, " ", e.Missed))
+			}
+		}
+		if want := []string{"1 0", "2 -1", "3 5"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if !errors.Is(failed, ErrUnavailable) || lost < 10 {
+			t.Errorf("after %d requests in vain: %v, want %v", lost, failed, ErrUnavailable)
+		}
+
+		// The end of ctx ends the wait for a server.
+		ctx, cancel := context.WithCancel(t.Context())
+		begin = time.Now()
+		time.AfterFunc(3*time.Second, cancel)
+		for _, err := range c.Sandboxes.Events(ctx, &EventsParams{Follow: true}) {
+			failed = err
+		}
+		if !errors.Is(failed, context.Canceled) {
+			t.Errorf("got %v, want %v", failed, context.Canceled)
+		}
+	})
+}
