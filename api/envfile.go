@@ -97,8 +97,9 @@ func statements(text string) []statement {
 	return all
 }
 
-// quotedLines returns the length of a quoted value and of the rest of its last line. It returns
-// 0 if the value is not quoted or the closing quote is missing.
+// quotedLines returns the number of bytes from the opening quote of value to the end of the line with
+// the closing quote, including its line break if there is one. It returns 0 if value is not quoted or
+// the closing quote is missing.
 func quotedLines(value string) int {
 	if value == "" || value[0] != '\'' && value[0] != '"' {
 		return 0

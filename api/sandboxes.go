@@ -139,8 +139,9 @@ type CreateParams struct {
 	Lifetime time.Duration
 	// IdleTimeout is the time without use after which the sandbox ends or is paused, as at the end of its
 	// lifetime. It is rounded up to whole seconds. Zero means that there is no such limit. IdleTimeout must
-	// be less than Lifetime. If Lifetime is zero, the sandbox may live as long as the service allows. With
-	// a service that is not a local cloud, an IdleTimeout returns [errors.ErrUnsupported].
+	// be less than Lifetime. If IdleTimeout is set and Lifetime is zero, the sandbox may live as long as the
+	// service allows. With a service that is not a local cloud, an IdleTimeout returns
+	// [errors.ErrUnsupported].
 	//
 	// These are uses: the begin and the end of a request to a port, a byte of an open connection to a port,
 	// running code, and a command that a client follows, except in a terminal. These are not uses: pings of a

@@ -125,7 +125,7 @@ type GoneError struct {
 
 func (e *GoneError) Error() string { return fmt.Sprintf("%s is gone: %s", e.ID, e.Reason) }
 
-// goneStates maps the end reasons in a service's answers to states. E2B's own service sends no
+// goneStates contains the state for each end reason that a service may send. E2B's own service sends no
 // reasons.
 var goneStates = map[api.EndReason]GoneState{
 	api.EndExpired:     GoneExpired,

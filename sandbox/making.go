@@ -20,7 +20,7 @@ const (
 // making makes the call that creates sandboxes with the lifetime life. The call may take as long as
 // ctx and the API allow. If ctx ends first, making returns the cause at once. If the call then
 // still creates sandboxes, they are killed as soon as the answer of the call arrives. Close of the
-// client waits for that.
+// client waits until they are killed.
 func making[T any](ctx context.Context, c *Client, life time.Duration, create func(context.Context) (T, error), of func(T) []*api.Sandbox) (T, error) {
 	var none T
 	if err := c.begin(); err != nil {

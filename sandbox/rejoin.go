@@ -102,7 +102,7 @@ func pauseFor(ctx context.Context, fruitless int) bool {
 	return sleep(ctx, min(rejoinPause<<min(fruitless, 10), maxRejoinPause))
 }
 
-// sleep waits for d. It returns false if ctx ends before.
+// sleep waits for d. It returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

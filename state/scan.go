@@ -19,7 +19,8 @@ type node struct {
 	kind Kind
 	// tagged means that the container is inside an object that names the kind of the container.
 	tagged bool
-	// form means that the payload of a form follows.
+	// form means that kind is the kind of a form, and that the payload of the form follows. See the type
+	// form.
 	form  bool
 	truth bool
 	int   int64

@@ -142,7 +142,8 @@ func (b *bench) stormed(ctx context.Context, _ int) (r result, err error) {
 	return b.storms(func(i int) error { return echo(ctx, sandboxes[i%len(sandboxes)]) })
 }
 
-// stormOnHost is the floor of [bench.stormed]: the same number of processes on the host.
+// stormOnHost measures the same number of processes on the host. This is the lower bound for
+// [bench.stormed].
 func (b *bench) stormOnHost(ctx context.Context, _ int) (result, error) {
 	run := bare("/bin/bash", "-c", "echo hello")
 	return b.storms(func(int) error { return run(ctx) })

@@ -80,7 +80,7 @@ type keeping struct {
 	again   bool // a collection was requested while another was running
 }
 
-// keptBy makes e the engine from which unneeded images are removed, and starts such a removal. It does
+// keptBy makes e the engine from which unneeded images are removed, and calls collectImages. It does
 // nothing if e does not store images.
 func (c *Cloud) keptBy(e engine.Engine) {
 	keeper, keeps := e.(imageKeeper)

@@ -57,7 +57,7 @@ const (
 	// This request contains the name of the stream, HeaderOutputOf, and as HeaderOutputFrom the offset
 	// of the first byte that the client has not received. The process waits for these requests, so
 	// that the bytes that the client has not received are still kept after a cut. A Connect request
-	// contains the name of the stream that was cut. The daemon ends that stream.
+	// after a cut contains the name of the stream that was cut. The daemon ends that stream.
 	HeaderOutputStream = "E2bctl-Output-Stream"
 	// OutputStep is the number of received bytes after which such a client sends an Update request.
 	// At least twice as many bytes may be on the way to the client.

@@ -15,8 +15,8 @@ import (
 type ConflictRule int
 
 const (
-	// KeepSandbox keeps the value that code gave the variable. But if the variable was Set in the
-	// state to another value since it was last sent or pulled, the state's value is sent.
+	// KeepSandbox keeps the change made by code, if the state still has the value that was last sent or
+	// pulled. If the state has another value by now, Begin sends the state's value.
 	KeepSandbox ConflictRule = iota
 	// Overwrite sets the variable to the state's value.
 	Overwrite

@@ -69,7 +69,7 @@ func ToolFromSchema(name, doc string, schema json.RawMessage, fn func(context.Co
 // objectSchema contains the schema of a tool's arguments in several forms.
 type objectSchema struct {
 	resolved   *jsonschema.Resolved
-	plain      *plainSchema // the same schema, decoded by encoding/json
+	plain      *plainSchema // the schema in resolved, decoded by encoding/json
 	parameters []toolParameter
 	own        map[string]string // names of properties, keyed by the names of their parameters
 }

@@ -207,7 +207,7 @@ func (w *promised) tries() map[string]func(*testing.T) (bool, error) {
 	}
 }
 
-// output runs a command, and returns its output even if the command fails.
+// output runs a command, and returns its stdout even if the command fails.
 func output(t *testing.T, sb *sandbox.Sandbox, user, command string) string {
 	t.Helper()
 	result, err := sb.Commands.Run(t.Context(), command, &sandbox.CommandParams{User: user, Timeout: time.Minute})

@@ -87,7 +87,8 @@ func FromDockerfile(r io.Reader, p *DockerfileParams) Definition {
 	return d
 }
 
-// lineOf returns the line of a parser's error.
+// lineOf returns the number of the line at which the parser failed, as ", line N". It returns "" if err
+// contains no line.
 func lineOf(err error) string {
 	if at, ok := errors.AsType[*parser.LocationError](err); ok && len(at.Locations) > 0 && len(at.Locations[0]) > 0 {
 		return fmt.Sprintf(", line %d", at.Locations[0][0].Start.Line)

@@ -58,9 +58,9 @@ func (s *source) hasOther(of step, all []step) bool {
 	})
 }
 
-// sourceOf returns the files of a source of a Dockerfile's COPY, and the path or pattern to
-// send. A pattern with one match is sent as that match, because the match may be copied under
-// another name.
+// sourceOf returns the path or pattern to send for a source of a Dockerfile's COPY, and the files of
+// the source. If a pattern has only one match, sourceOf returns the path of the match, because COPY may
+// give a single file another name.
 func (s *source) sourceOf(pattern string) (string, []file, error) {
 	clean, err := contextPath(pattern)
 	if err != nil {

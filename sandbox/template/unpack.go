@@ -52,8 +52,8 @@ func (s *source) unpacked(add step, files []file) ([]step, error) {
 	return []step{first, second}, nil
 }
 
-// quoteExpanding quotes a word for a shell, but lets the shell replace variables in it, as services
-// replace variables in targets.
+// quoteExpanding quotes a word for a shell, but lets the shell replace the variables in the word. The
+// word is the target of an ADD, and services also replace the variables in the target of a COPY.
 func quoteExpanding(word string) string {
 	if !strings.Contains(word, "$") {
 		return shell.Quote(word)

@@ -218,8 +218,8 @@ func (f *Factory) runningLocalCloud(ctx context.Context, start bool, limits *Res
 }
 
 // WarnOfIsolation writes one line to stderr about a local cloud whose isolation is less than
-// full. Otherwise the user would notice only when something fails in a sandbox. An empty note
-// writes nothing.
+// full. Otherwise the user would notice only when something fails in a sandbox. If note is empty,
+// WarnOfIsolation writes nothing.
 func (f *Factory) WarnOfIsolation(note string) {
 	if note != "" && !f.Quiet() {
 		fmt.Fprintln(f.IO.Err, "isolation: "+Printable(note))

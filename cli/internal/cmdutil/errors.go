@@ -72,8 +72,8 @@ type OwnError struct {
 func (e *OwnError) Error() string { return e.Err.Error() }
 func (e *OwnError) Unwrap() error { return e.Err }
 
-// OwnFailure marks an error as a failure of e2bctl if it is not a remote status. The exit status
-// for such a failure cannot be mistaken for that of the remote command.
+// OwnFailure marks err as a failure of e2bctl, unless err is a remote status. The exit status for a
+// failure of e2bctl cannot be mistaken for the exit status of the remote command.
 func OwnFailure(err error) error {
 	if err == nil {
 		return nil

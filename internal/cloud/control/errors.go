@@ -151,8 +151,8 @@ func conflict(e *lifecycle.StateError) *apiError {
 	return &apiError{Code: http.StatusConflict, Message: fmt.Sprintf("Sandbox %s is %s", bounded(e.ID), is)}
 }
 
-// noRoom returns the answer for a limit that was reached. The answer has no Retry-After,
-// because clients would wait silently and hide the limit.
+// noRoom returns the answer for a limit that was reached. The answer has no Retry-After. With a
+// Retry-After, clients would wait silently, and users would not learn of the limit.
 func noRoom(err error) *apiError {
 	if e, ok := errors.AsType[*lifecycle.LimitError](err); ok {
 		return &apiError{Code: http.StatusTooManyRequests, Message: fmt.Sprintf("you have reached the maximum number of concurrent sandboxes, %d: kill one that is not needed, or start the local cloud with more (e2bctl local up --max-sandboxes, local.WithMaxSandboxes in Go)", e.Max)}

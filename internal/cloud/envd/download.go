@@ -27,8 +27,8 @@ type fileTarget struct {
 	length int64 // length of an upload, if it is known
 }
 
-// fileTarget checks a request for a file in the ways that uploads and downloads share. It
-// returns false if a check failed, after answering with the error.
+// fileTarget does the checks that are common to uploads and downloads of a file. If a check fails, it
+// answers the request with the error, and returns false.
 func (s *Server) fileTarget(w http.ResponseWriter, r *http.Request, operation string) (*fileTarget, bool) {
 	query := r.URL.Query()
 	for _, name := range []string{"path", "username", "signature", "signature_expiration"} {

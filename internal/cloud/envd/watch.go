@@ -21,8 +21,8 @@ import (
 const (
 	// maxWatchedDirs bounds the number of directories in a recursive watch.
 	maxWatchedDirs = 16 << 10
-	// maxReported bounds the number of files in reported. If there are more files, some creations are
-	// reported twice.
+	// maxReported bounds the number of files in watch.reported. If there are more files, some creations
+	// are reported twice.
 	maxReported = 64 << 10
 )
 

@@ -274,8 +274,9 @@ func (b *sessionBuffer) put(m *jupyter.Message, limit int) bool {
 	return true
 }
 
-// asksNoMore reports whether id is the msg_id of an input_request that is older than the last one. id
-// is the parent of a client's answer. For any other id, asksNoMore returns false.
+// asksNoMore reports whether a client answers an input_request that was followed by a newer
+// input_request. id is the msg_id of the parent of the client's answer. If id is not a msg_id of this
+// buffer, asksNoMore returns false.
 func (b *sessionBuffer) asksNoMore(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

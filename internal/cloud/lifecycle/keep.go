@@ -45,8 +45,8 @@ type saved struct {
 	StartedAt time.Time
 	PausedAt  time.Time
 	Memory    bool // the processes were also kept, as long as the server lived
-	// SavedMemory means that the memory is also in the directory of the files. Older versions of this
-	// program ignore the field, and boot the sandbox from the files.
+	// SavedMemory means that the directory with the sandbox's files also contains its memory. Older
+	// versions of this program ignore the field, and start the sandbox from the files alone.
 	SavedMemory bool `json:",omitempty"`
 }
 

@@ -27,8 +27,8 @@ type leaf struct {
 
 // certificate returns the certificate for the name that a client requests. If the client requests
 // no name, or a name that the authority does not serve, it receives a certificate for localhost,
-// the domain and, if the connection has a loopback address, this address. The error of the client
-// then contains both the requested name and a name of the certificate.
+// the domain and, if the connection has a loopback address, this address. If the client then refuses
+// the certificate, the client's error contains both the requested name and a name of the certificate.
 func (a *Authority) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
 	var address net.IP

@@ -17,7 +17,7 @@ const (
 	maxHeaderHost    = 128
 	maxHeaders       = 20 // headers for a host
 	maxHeaderName    = 64
-	maxHeaderValue   = 2048 // length before secrets are inserted
+	maxHeaderValue   = 2048 // bytes, before secrets are inserted
 	maxHeaderSecrets = 32   // secrets in the headers for a host
 )
 

@@ -10,8 +10,8 @@ import (
 )
 
 // Verify returns an error if [Reset] must not empty dir. It returns nil only if dir is a directory
-// of this user, and is empty or contains a store or the rest of a store. For a link to such a
-// directory, it returns an error. Verify changes nothing.
+// of this user, and is empty or contains a store, possibly an incomplete one. If dir is a link to such
+// a directory, Verify returns an error. Verify changes nothing.
 func Verify(dir string) error {
 	info, err := os.Lstat(dir)
 	switch {

@@ -28,7 +28,7 @@ import (
 const (
 	defaultServerNamespace  = "e2bctl"
 	defaultSandboxNamespace = "e2bctl-sandboxes"
-	pausedToo               = 10  // the namespace has room for as many sandboxes, paused ones included, for each that may run
+	pausedToo               = 10  // number of volumes for each sandbox that may run, so that there are volumes for paused sandboxes, too
 	defaultMaxSandboxes     = 100 // the server gets this number as a flag, and the namespace gets it as its quota
 )
 

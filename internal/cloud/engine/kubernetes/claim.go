@@ -110,7 +110,7 @@ func (e *Engine) claim(ctx context.Context, id, name, pool string) (types.UID, e
 }
 
 // noOther returns an [existsError] if an object has the id of a sandbox. It asks the API server, because
-// the watch may not have seen yet the object of a server that had the claim before.
+// the watch may not yet have seen the object of a server that had the claim before.
 func (e *Engine) noOther(ctx context.Context, id string) error {
 	list, err := e.objects().List(ctx, metav1.ListOptions{LabelSelector: labelInstance + "=" + e.keys.instance + "," + labelSandbox + "=" + id})
 	if err != nil {

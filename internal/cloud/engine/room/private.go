@@ -330,7 +330,7 @@ func (p *private) lost() error {
 	return nil
 }
 
-// end ends the search.
+// end cancels the search for files to hide, and waits until the search has ended.
 func (p *private) end() {
 	if p.cancel != nil {
 		p.cancel()

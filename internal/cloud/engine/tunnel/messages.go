@@ -29,7 +29,7 @@ type Hello struct {
 // Room describes a sandbox of a room.
 type Room struct {
 	Hostname string `json:"hostname"`
-	Ranged   bool   `json:"ranged"` // root and user are two ids
+	Ranged   bool   `json:"ranged"` // root and user have different ids
 }
 
 // The kinds of a report.

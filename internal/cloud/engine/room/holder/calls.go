@@ -39,7 +39,7 @@ var calls = map[string]func(c *caller) error{
 	"inotify_add_watch": (*caller).watch,
 }
 
-// mode changes the mode.
+// mode returns a change of a file's mode. argument is the mode in the arguments of the call.
 func mode(argument uint64) change {
 	mode := uint32(argument) & 0o7777
 	return func(h *holder, fd int) (int, error) {
@@ -57,7 +57,7 @@ func mode(argument uint64) change {
 	}
 }
 
-// owner changes the owner and the group.
+// owner returns a change of a file's owner and group. ids are the two ids in the arguments of the call.
 func owner(ids []uint64) change {
 	return func(h *holder, fd int) (int, error) { return 0, h.chown(fd, uint32(ids[0]), uint32(ids[1])) }
 }
