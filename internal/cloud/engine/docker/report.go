@@ -52,6 +52,7 @@ func (e *Engine) promises() engine.Promises {
 		engine.Mounts:       e.noMounts(),
 		engine.Images:       "",
 		engine.IdleLimits:   "",
+		engine.Resizes:      e.noResize(),
 	}
 	if e.options.NetworkDisabled {
 		p[engine.AllEgress] = "network is off for every sandbox"

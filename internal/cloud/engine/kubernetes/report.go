@@ -28,6 +28,7 @@ const (
 	noPause        = "a pause ends a pod, and keeps only a home on a volume: pods have one if the server was started with --home SIZE"
 	noProcessLimit = "the kubelets limit the processes of a pod, if they are told to"
 	noDiskLimit    = "the kubelet ends a pod that writes more"
+	noResize       = "a pod keeps the resources of its start"
 	noRules        = "pods have the network of the cluster, not the server's"
 )
 
@@ -54,5 +55,6 @@ func (e *Engine) promises() engine.Promises {
 		engine.Mounts:       "directories belong to the server's machine, and pods run on others",
 		engine.Images:       "",
 		engine.IdleLimits:   "requests to a pod pass several servers, none of which sees all of them",
+		engine.Resizes:      noResize,
 	}
 }
