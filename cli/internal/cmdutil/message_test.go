@@ -63,7 +63,7 @@ var onlyPrograms = []string{
 	"it was started without: set CommandParams.Input", "it has no terminal: use Commands", "sandbox: run a command: CommandParams.Input",
 	"PTYConnectParams.From",
 	"CommandParams.Timeout is negative", "CommandParams has both", "CommandParams.Stdout is set", "CommandParams.Stderr is set", "CommandParams.MaxOutputBytes is negative",
-	"PTYParams.Timeout is negative", "sandbox: WithResources(", "sandbox: resize: %+v", "%w: it has more than %d bytes: set CommandParams.MaxOutput", "sandbox: %s of %s: %w: ForwardParams.MaxConnections",
+	"PTYParams.Timeout is negative", "sandbox: WithResources(", "%w: it has more than %d bytes: set CommandParams.MaxOutput", "sandbox: %s of %s: %w: ForwardParams.MaxConnections",
 	"sandbox: run a program: ProgramParams.Command", "local: start: %d sandboxes cannot be kept ready",
 }
 
