@@ -166,6 +166,13 @@ func (r Resources) invalid() bool {
 	return !(r.CPUs >= 0) || math.IsInf(r.CPUs, 0) || r.MemoryBytes < 0 || r.DiskBytes < 0
 }
 
+// differ reports whether a sandbox has other resources than those that are set in r. Descriptions
+// have whole processors and megabytes.
+func (r Resources) differ(info *Info) bool {
+	cpus, memory, disk := int(math.Ceil(r.CPUs)), r.MemoryBytes>>20, r.DiskBytes>>20
+	return cpus > 0 && cpus != info.CPUs || memory > 0 && memory != info.MemoryBytes>>20 || disk > 0 && disk != info.DiskBytes>>20
+}
+
 // WithResources sets the resources of the sandbox, in place of those of its template. [Info] has the
 // resources of a sandbox, with CPUs rounded up. Forks and snapshots of the sandbox have the same
 // resources. [Sandbox.Resize] changes the resources of a running sandbox.

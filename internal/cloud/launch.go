@@ -419,7 +419,19 @@ func (r *reachable) Resize(ctx context.Context, to engine.Resources) error {
 	}
 	r.cpus = limits.CPUs
 	r.cloud.telemetry.Run(r.id, r.cpus, r.Usage)
+	if err := r.tell(ctx, limits); err != nil {
+		r.cloud.logger("lifecycle").WarnContext(ctx, "a sandbox reports its earlier resources: its envd does not answer", "sandbox", r.id, "error", err)
+	}
 	return nil
+}
+
+// tell tells envd the resources to report.
+func (r *reachable) tell(ctx context.Context, l engine.Limits) error {
+	ctx, cancel := context.WithTimeout(ctx, healthDeadline)
+	defer cancel()
+	client := envdclient.New(r.Dial, r.token)
+	defer client.Close()
+	return client.Resize(ctx, uint64(l.MemoryBytes), int(math.Ceil(l.CPUs)))
 }
 
 // saveFiles saves the files of the frozen sandbox. With share, the files become a layer if the engine

@@ -28,8 +28,8 @@ func NewCmdResize(f *cmdutil.Factory) *cobra.Command {
 		Short:      "Change the processors, memory and disk of a running sandbox",
 		Long: `Change the resources of a running sandbox of a local cloud, and print its ID. What no
 flag names stays as it is. The new limits hold at once, also for programs that run; new
-programs count them, and those that run keep what they have counted. Memory and disk below
-their use are refused.`,
+programs count them, and those that run keep the numbers of their start. Memory and disk
+below their use are refused.`,
 		Example: `  e2bctl resize "$ID" --cpus 4 --memory 8g
   e2bctl resize "$ID" --disk 20g`,
 		Args: cmdutil.Wants("the ID of a sandbox", cobra.ExactArgs(1)),
