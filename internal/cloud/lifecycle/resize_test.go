@@ -52,7 +52,7 @@ func TestResize(t *testing.T) {
 		t.Errorf("a snapshot has %+v, want %+v", made.Sandbox.Resources, want)
 	}
 	v.pause(t, id, lifecycle.PauseOptions{DropMemory: true})
-	must.Do(t, v.stage.Close())
+	must.Do(t, v.Close())
 	must.Do(t, v.store.Close())
 	next := serve(t, v.dir)
 	_, err = next.Resume(t.Context(), id, day)
