@@ -30,7 +30,9 @@ func TestSetMemory(t *testing.T) {
 		{"less than is used", 600, 599, "1000", true},
 	} {
 		g := &Group{Memory: Hierarchy{Dir: t.TempDir(), Version: 2}}
-		write := func(name, text string) { must.Do(t, os.WriteFile(filepath.Join(g.Memory.Dir, name), []byte(text), 0o600)) }
+		write := func(name, text string) {
+			must.Do(t, os.WriteFile(filepath.Join(g.Memory.Dir, name), []byte(text), 0o600))
+		}
 		read := func(name string) string {
 			text, err := os.ReadFile(filepath.Join(g.Memory.Dir, name))
 			must.Do(t, err)
@@ -40,9 +42,11 @@ func TestSetMemory(t *testing.T) {
 		write("memory.high", "max")
 		write("memory.current", "600\n")
 		err := g.SetMemory(1000, tt.to)
-		used, inUse := errors.AsType[*engine.InUseError](err)
-		if inUse != tt.inUse || !inUse && err != nil || inUse && (used.Used != tt.used || used.Most != tt.to) {
+		switch used, inUse := errors.AsType[*engine.InUseError](err); {
+		case inUse != tt.inUse || !inUse && err != nil:
 			t.Errorf("%s: got %v, want in use: %v", tt.name, err, tt.inUse)
+		case inUse && (used.Used != tt.used || used.Most != tt.to):
+			t.Errorf("%s: got %+v, want %d in use of %d", tt.name, used, tt.used, tt.to)
 		}
 		if most, high := read("memory.max"), read("memory.high"); most != tt.want || high != "max" {
 			t.Errorf("%s: memory.max is %s and memory.high %s, want %s and max", tt.name, most, high, tt.want)
