@@ -48,6 +48,7 @@ func calls(ctx context.Context, c *Client, id string) map[string]func() error {
 		"Metrics":       func() error { _, err := sandboxes.Metrics(ctx, id, nil); return err },
 		"MetricsOf":     func() error { _, err := sandboxes.MetricsOf(ctx, []string{id}); return err },
 		"SetNetwork":    func() error { return sandboxes.SetNetwork(ctx, id, nil) },
+		"Resize":        func() error { return sandboxes.Resize(ctx, id, Resources{CPUs: 1}) },
 		"List":          func() error { return firstOf(sandboxes.List(ctx, nil)) },
 		"NewSnapshot":   func() error { _, err := c.Snapshots.Create(ctx, id, nil); return err },
 		"Snapshots":     func() error { return firstOf(c.Snapshots.List(ctx, nil)) },

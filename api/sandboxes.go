@@ -146,7 +146,7 @@ type CreateParams struct {
 	// These are uses: the begin and the end of a request to a port, a byte of an open connection to a port,
 	// running code, and a command that a client follows, except in a terminal. These are not uses: pings of a
 	// websocket, a silent connection or terminal, connections out of the sandbox, and the calls of this
-	// package except those that connect, resume, or take a snapshot.
+	// package except those that connect, resume, resize, or take a snapshot.
 	IdleTimeout time.Duration
 	// AutoPause pauses the sandbox at the end of its lifetime instead of killing it; nil means
 	// the service's default, false.
@@ -317,6 +317,23 @@ func (s *SandboxService) SetLifetime(ctx context.Context, id string, d time.Dura
 // d is rounded up to whole seconds. It must be positive and at most an hour.
 func (s *SandboxService) Refresh(ctx context.Context, id string, d time.Duration) error {
 	return s.post(ctx, id, "/refreshes", "duration", d)
+}
+
+// Resize changes the resources of a running sandbox of a local cloud. A zero field of r does not change.
+// The error is [ErrConflict] if the sandbox uses more memory or disk than r allows, [ErrNotFound] if
+// the sandbox is not running, and [ErrInvalidArgument] as for CreateParams.Resources. It is
+// [errors.ErrUnsupported] if the engine or the machine cannot change one of the resources of a running
+// sandbox, and with another service. After an error of the service, all resources are as before.
+func (s *SandboxService) Resize(ctx context.Context, id string, r Resources) error {
+	path, err := sandboxPath(id, "/resources")
+	if err != nil {
+		return err
+	}
+	if err := s.client.checkFeature(ctx, "resize", "Sandboxes.Resize: only a local cloud changes the resources of a running sandbox"); err != nil {
+		return err
+	}
+	_, err = s.client.do(ctx, call{method: http.MethodPost, path: "/local" + path, body: r}, nil)
+	return err
 }
 
 func (s *SandboxService) post(ctx context.Context, id, route, field string, d time.Duration) error {

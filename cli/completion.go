@@ -47,7 +47,7 @@ func liveArguments(command string) (liveArgument, bool) {
 		return liveArgument{list: sandboxes(), isMany: true}, true
 	case "pause":
 		return liveArgument{list: sandboxes(api.StateRunning), isMany: true}, true
-	case "network set":
+	case "network set", "resize":
 		return liveArgument{list: sandboxes(api.StateRunning)}, true
 	case "resume":
 		return liveArgument{list: sandboxes(api.StatePaused), isMany: true}, true

@@ -131,7 +131,7 @@ func TestEveryCommandHasJSON(t *testing.T) {
 	kept := map[string]string{"dir": filepath.Join(t.TempDir(), "new"), "context": t.TempDir()}
 	must.Do(t, os.WriteFile(filepath.Join(kept["context"], "Dockerfile"), []byte("FROM e2bdev/base\nRUN true\n"), 0o600))
 	startLocalCloud(t)
-	covered := map[string]bool{"local up": true, "serve": true} // above, and in serve.txtar
+	covered := map[string]bool{"local up": true, "serve": true, "resize": true} // above, in serve.txtar, and in resize.txtar
 	for _, run := range jsonRuns {
 		args := append(strings.Fields(run.command), "-o", "json")
 		for _, arg := range run.rest {

@@ -51,6 +51,7 @@ var commands = []struct {
 	{[]string{"open"}, sandbox.NewCmdOpen},
 	{[]string{"wait"}, sandbox.NewCmdWait},
 	{[]string{"timeout"}, sandbox.NewCmdTimeout},
+	{[]string{"resize"}, sandbox.NewCmdResize},
 	{[]string{"pause"}, sandbox.NewCmdPause},
 	{[]string{"resume"}, sandbox.NewCmdResume},
 	{[]string{"fork"}, sandbox.NewCmdFork},

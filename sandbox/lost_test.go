@@ -31,6 +31,7 @@ func TestCallsOfAGoneSandbox(t *testing.T) {
 		"SetLifetime": func() error { return sb.SetLifetime(ctx, time.Minute) },
 		"Snapshot":    func() error { _, err := sb.Snapshot(ctx, nil); return err },
 		"SetNetwork":  func() error { return sb.SetNetwork(ctx, Network{}) },
+		"Resize":      func() error { return sb.Resize(ctx, Resources{CPUs: 1}) },
 		"Resume":      func() error { return sb.Resume(ctx, nil) },
 		"Logs": func() error {
 			for _, err := range sb.Logs(ctx, nil) {

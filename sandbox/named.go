@@ -23,8 +23,10 @@ const maxName = 256
 // GetOrCreate returns a handle of the sandbox with this name. It creates the sandbox if there is
 // none. Use it to find the sandbox of a conversation, a user or a job again, from this program or
 // another program. GetOrCreate resumes a paused sandbox. All opts apply to a new sandbox. To an
-// existing sandbox, only those opts apply that are a [HandleOption]. If opts name a template and
-// the existing sandbox has another template, the error is [ErrConflict].
+// existing sandbox, only those opts apply that are a [HandleOption]. If opts name a template or
+// resources and the existing sandbox has others, the error is [api.ErrConflict]; [Client.Resize] can
+// change the resources. [Info] has CPUs rounded up and sizes in MiB, so smaller differences are
+// not noticed.
 //
 // The handle does not own the sandbox: Close leaves it running, and [Sandbox.Kill] ends it. At
 // the end of its lifetime the sandbox is paused, unless [Expiry].Then sets another action. The
@@ -82,6 +84,10 @@ func (c *Client) getOrCreate(ctx context.Context, name string, cfg sandboxConfig
 		if from := cmp.Or(cfg.image, cfg.template); (cfg.templateAsked || cfg.image != "") && !isOf(info, from) {
 			return nil, fmt.Errorf("sandbox: get %q: %s was made from the template %s, not from %s: choose another name, or kill it: %w",
 				clip.Text(name, 64), info.ID, templateName(info), clip.Text(from, 128), api.ErrConflict)
+		}
+		if cfg.resources.differ(info) {
+			return nil, fmt.Errorf("sandbox: get %q: %s has %d processors, %d MiB of memory and %d MiB of disk, not %+v: change them with Client.Resize, choose another name, or kill it: %w",
+				clip.Text(name, 64), info.ID, info.CPUs, info.MemoryBytes>>20, info.DiskBytes>>20, cfg.resources, api.ErrConflict)
 		}
 		return c.connectTraced(ctx, info.ID, cfg)
 	}

@@ -161,9 +161,21 @@ type Resources struct {
 	DiskBytes int64
 }
 
+// invalid reports whether no sandbox can have the resources.
+func (r Resources) invalid() bool {
+	return !(r.CPUs >= 0) || math.IsInf(r.CPUs, 0) || r.MemoryBytes < 0 || r.DiskBytes < 0
+}
+
+// differ reports whether a sandbox has other resources than those that are set in r. Descriptions
+// have whole processors and megabytes.
+func (r Resources) differ(info *Info) bool {
+	cpus, memory, disk := int(math.Ceil(r.CPUs)), r.MemoryBytes>>20, r.DiskBytes>>20
+	return cpus > 0 && cpus != info.CPUs || memory > 0 && memory != info.MemoryBytes>>20 || disk > 0 && disk != info.DiskBytes>>20
+}
+
 // WithResources sets the resources of the sandbox, in place of those of its template. [Info] has the
 // resources of a sandbox, with CPUs rounded up. Forks and snapshots of the sandbox have the same
-// resources.
+// resources. [Sandbox.Resize] changes the resources of a running sandbox.
 //
 // The creation returns [errors.ErrUnsupported] if the service is not a local cloud, or if the engine
 // or the machine does not enforce one of the resources. It returns [api.ErrInvalidArgument] for more
@@ -171,7 +183,7 @@ type Resources struct {
 // start.
 func WithResources(r Resources) CreateOption {
 	return createOption(func(c *config) error {
-		if !(r.CPUs >= 0) || math.IsInf(r.CPUs, 0) || r.MemoryBytes < 0 || r.DiskBytes < 0 {
+		if r.invalid() {
 			return fmt.Errorf("sandbox: WithResources(%+v): want numbers that are not negative: %w", r, api.ErrInvalidArgument)
 		}
 		c.resources = r

@@ -100,7 +100,7 @@ type fakeSandbox struct {
 	once    sync.Once
 	gone    chan struct{}
 	err     error
-	fails   struct{ hold, memory, save, thaw error }
+	fails   struct{ hold, memory, save, thaw, resize error }
 	saved   []string     // directories of saved files, in the order in which they were saved
 	asked   atomic.Int32 // number of requests to envd, without requests for its health
 }
@@ -115,6 +115,13 @@ func (s *fakeSandbox) Freeze(context.Context) error { return nil }
 func (s *fakeSandbox) Hold(context.Context) error   { return s.fails.hold }
 func (s *fakeSandbox) Thaw(context.Context) error   { return s.fails.thaw }
 func (s *fakeSandbox) Memory() int64                { return 0 }
+
+func (s *fakeSandbox) Resize(_ context.Context, l engine.Limits) error {
+	if s.fails.resize == nil {
+		s.options.Limits = l
+	}
+	return s.fails.resize
+}
 
 func (s *fakeSandbox) Save(_ context.Context, dir string) error {
 	s.saved = append(s.saved, dir)

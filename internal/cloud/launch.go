@@ -124,7 +124,10 @@ func (c *Cloud) reach(spec lifecycle.Spec, sandbox engine.Sandbox, report engine
 			return conn, edgeError(err)
 		},
 	})
-	r := &reachable{Sandbox: sandbox, cloud: c, engine: report, id: spec.ID, asks: spec.Asks, token: spec.AccessToken, cpus: c.limitsFor(report.Engine, spec).CPUs}
+	r := &reachable{
+		Sandbox: sandbox, cloud: c, engine: report, id: spec.ID, asks: spec.Asks, token: spec.AccessToken,
+		below: spec.Template.Resources, cpus: c.limitsFor(report.Engine, spec).CPUs,
+	}
 	c.telemetry.Run(spec.ID, r.cpus, sandbox.Usage)
 	return r
 }
@@ -328,10 +331,11 @@ type reachable struct {
 	id      string
 	denials *network.Denials
 	asks    *network.Asks
-	cpus    float64       // processors that the sandbox can use
-	door    *headers.Door // nil if the sandbox has no header rules
-	token   string        // of envd
-	release func()        // releases the volumes of the sandbox
+	below   engine.Resources // resources of the template
+	cpus    float64          // processors that the sandbox can use; changes only while the sandbox is in transition
+	door    *headers.Door    // nil if the sandbox has no header rules
+	token   string           // of envd
+	release func()           // releases the volumes of the sandbox
 }
 
 // Close ends the sandbox.
@@ -407,6 +411,37 @@ func (r *reachable) Checkpoint(ctx context.Context, dir, memory string, share bo
 		return false, err
 	}
 	return true, complete()
+}
+
+// Resize gives the sandbox other resources. During the call, the sandbox is stopped, so that its use
+// does not grow, and connections into it wait. If the sandbox cannot continue afterwards, it ends.
+func (r *reachable) Resize(ctx context.Context, to engine.Resources) error {
+	limits := r.cloud.limitsWith(r.engine.Engine, to.Over(r.below))
+	if err := r.Hold(ctx); err != nil {
+		return err
+	}
+	err := startError(r.Sandbox.Resize(ctx, limits))
+	if failed := r.Thaw(context.WithoutCancel(ctx)); failed != nil {
+		return errors.Join(err, fmt.Errorf("it cannot run on: %w", failed), r.Sandbox.Close())
+	}
+	if err != nil {
+		return err
+	}
+	r.cpus = limits.CPUs
+	r.cloud.telemetry.Run(r.id, r.cpus, r.Usage)
+	if err := r.tell(ctx, limits); err != nil {
+		r.cloud.logger("lifecycle").WarnContext(ctx, "a sandbox reports its earlier resources: its envd does not answer", "sandbox", r.id, "error", err)
+	}
+	return nil
+}
+
+// tell tells envd the resources to report.
+func (r *reachable) tell(ctx context.Context, l engine.Limits) error {
+	ctx, cancel := context.WithTimeout(ctx, healthDeadline)
+	defer cancel()
+	client := envdclient.New(r.Dial, r.token)
+	defer client.Close()
+	return client.Resize(ctx, uint64(l.MemoryBytes), int(math.Ceil(l.CPUs)))
 }
 
 // saveFiles saves the files of the frozen sandbox. With share, the files become a layer if the engine

@@ -3,7 +3,9 @@
 package cloud
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -39,4 +41,73 @@ func TestNoDiskLimit(t *testing.T) {
 	e.docker.lacks = engine.Promises{engine.DiskLimit: "the storage driver limits nothing"}
 	shows("base-docker", `"diskSizeMB":0`)
 	shows("base", `"diskSizeMB":512`)
+}
+
+// TestResize checks that answers and metrics have the new resources of a sandbox, also if some come
+// from its template, and which answers refuse a resize.
+func TestResize(t *testing.T) {
+	t.Parallel()
+	c, fake := startFake(t, Options{Limits: engine.Limits{CPUs: 1, MemoryBytes: 256 << 20, DiskBytes: 64 << 20}, Most: engine.Bounds{CPUs: 1, MemoryBytes: 1 << 30}})
+	id := create(t, c, `{"templateID":"base","resources":{"diskBytes":134217728}}`)
+	box := fake.boxes[id]
+	path := "/local/sandboxes/" + id + "/resources"
+	check := func(what string, id string, limits engine.Limits) {
+		t.Helper()
+		if got := fake.boxes[id].options.Limits; got.CPUs != limits.CPUs || got.MemoryBytes != limits.MemoryBytes || got.DiskBytes != limits.DiskBytes {
+			t.Errorf("%s: the sandbox has %+v, want %+v", what, got, limits)
+		}
+		want := fmt.Sprintf(`"memoryMB":%d,"diskSizeMB":%d`, limits.MemoryBytes>>20, limits.DiskBytes>>20)
+		if status, text := do(t, c, "GET", "/sandboxes/"+id, ""); status != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("%s: got %d %s, want %s", what, status, text, want)
+		}
+		want = fmt.Sprintf(`"memTotal":%d`, limits.MemoryBytes)
+		if status, text := do(t, c, "GET", "/sandboxes/"+id+"/metrics", ""); status != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("%s: got the metrics %d %s, want %s", what, status, text, want)
+		}
+	}
+	if status, text := do(t, c, "POST", path, `{"memoryBytes":536870912,"cpuCount":0.5}`); status != http.StatusNoContent {
+		t.Fatalf("got %d %s, want %d", status, text, http.StatusNoContent)
+	}
+	has := engine.Limits{CPUs: 0.5, MemoryBytes: 512 << 20, DiskBytes: 128 << 20}
+	check("a resize", id, has)
+
+	for want, tt := range map[string]struct {
+		fails  error
+		body   string
+		status int
+	}{
+		"400 bytes of memory, files in memory included, which is more than the 300 bytes asked for": {
+			fmt.Errorf("room: %w", &engine.InUseError{Resource: "memory", Used: 400, Most: 300}), `{"memoryBytes":268435456}`, http.StatusConflict,
+		},
+		"resources.diskBytes: sandboxes cannot have disk limit: it is fixed": {engine.Lackf(engine.DiskLimit, "it is fixed"), `{"diskBytes":67108864}`, http.StatusBadRequest},
+		"it is broken":              {errors.New("it is broken"), `{"diskBytes":67108864}`, http.StatusInternalServerError},
+		"--max-cpus":                {nil, `{"cpuCount":2}`, http.StatusBadRequest},
+		"--max-memory":              {nil, `{"memoryBytes":2147483648}`, http.StatusBadRequest},
+		"16777216 are the least":    {nil, `{"memoryBytes":1}`, http.StatusBadRequest},
+		"must not be negative":      {nil, `{"diskBytes":-1}`, http.StatusBadRequest},
+		"must be greater than 0":    {nil, `{}`, http.StatusBadRequest},
+		"cpuCount must be a number": {nil, `{"cpuCount":"many"}`, http.StatusBadRequest},
+	} {
+		box.fails.resize = tt.fails
+		if status, text := do(t, c, "POST", path, tt.body); status != tt.status || !strings.Contains(text, want) {
+			t.Errorf("%s: got %d %s, want %d with %q", tt.body, status, text, tt.status, want)
+		}
+		box.fails.resize = nil
+		check(want, id, has)
+	}
+
+	if status, text := do(t, c, "POST", "/sandboxes/"+id+"/pause", ""); status != http.StatusNoContent {
+		t.Fatalf("pause: got %d %s", status, text)
+	}
+	if status, text := do(t, c, "POST", path, `{"cpuCount":1}`); status != http.StatusNotFound || !strings.Contains(text, "it is paused, and connect resumes it") {
+		t.Errorf("a paused sandbox: got %d %s, want %d", status, text, http.StatusNotFound)
+	}
+	if status, text := do(t, c, "POST", "/sandboxes/"+id+"/connect", `{"timeout":60}`); status != http.StatusCreated {
+		t.Fatalf("connect: got %d %s", status, text)
+	}
+	check("a resume", id, has)
+	box.fails.thaw = errors.New("it is broken")
+	if status, text := do(t, c, "POST", path, `{"cpuCount":1}`); status != http.StatusNotFound || !strings.Contains(text, "it is broken") {
+		t.Errorf("a sandbox that cannot run on: got %d %s, want %d with the cause", status, text, http.StatusNotFound)
+	}
 }

@@ -75,6 +75,16 @@ func TestGetOrCreate(t *testing.T) {
 	if _, err := client.GetOrCreate(t.Context(), "chat 7", sandbox.WithTemplate("base")); !errors.Is(err, api.ErrConflict) || !strings.Contains(err.Error(), id) {
 		t.Errorf("another template: got %v, want api.ErrConflict with the id", err)
 	}
+	// So are other resources, and the same ones are not.
+	info, err := client.Info(t.Context(), id)
+	must.Do(t, err)
+	same := sandbox.Resources{CPUs: float64(info.CPUs), MemoryBytes: info.MemoryBytes, DiskBytes: info.DiskBytes}
+	for _, r := range []sandbox.Resources{{CPUs: same.CPUs + 1}, {MemoryBytes: same.MemoryBytes * 2}, {CPUs: same.CPUs, DiskBytes: same.DiskBytes + 1<<20}} {
+		if _, err := client.GetOrCreate(t.Context(), "chat 7", sandbox.WithResources(r)); !errors.Is(err, api.ErrConflict) || !strings.Contains(err.Error(), "Resize") {
+			t.Errorf("%+v instead of %+v: got %v, want %v", r, same, err, api.ErrConflict)
+		}
+	}
+	again = get("chat 7", sandbox.WithResources(same))
 	// The same holds for one that was paused by hand.
 	must.Do(t, again.Pause(t.Context(), nil))
 	again = get("chat 7")

@@ -32,6 +32,13 @@ func TestResources(t *testing.T) {
 	t.Cleanup(func() { client.Close() })
 	small := sandbox.Resources{CPUs: 1, MemoryBytes: 300 << 20, DiskBytes: 400 << 20}
 
+	create := func(opts ...sandbox.CreateOption) *sandbox.Sandbox {
+		t.Helper()
+		sb, err := client.Create(t.Context(), opts...)
+		must.Do(t, err)
+		t.Cleanup(func() { sb.Close() })
+		return sb
+	}
 	missing := ""
 	for _, p := range cloud.Report().Promises {
 		switch p.Feature {
@@ -42,6 +49,9 @@ func TestResources(t *testing.T) {
 	if missing != "" {
 		if _, err := client.Create(t.Context(), sandbox.WithResources(small)); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "resources.") {
 			t.Errorf("got %v, want %v with the name of the resource", err, errors.ErrUnsupported)
+		}
+		if err := create().Resize(t.Context(), small); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "resize of a running sandbox") {
+			t.Errorf("a resize: got %v, want %v with its name", err, errors.ErrUnsupported)
 		}
 		t.Log("nothing else can be tried, because this machine enforces no limits: " + missing)
 		return
@@ -63,14 +73,6 @@ func TestResources(t *testing.T) {
 			t.Errorf("%s: nproc prints %q, want %d", what, got, cpus)
 		}
 	}
-	create := func(opts ...sandbox.CreateOption) *sandbox.Sandbox {
-		t.Helper()
-		sb, err := client.Create(t.Context(), opts...)
-		must.Do(t, err)
-		t.Cleanup(func() { sb.Close() })
-		return sb
-	}
-
 	one := create(sandbox.WithResources(small))
 	check("of its own", one, 1, 300, 400)
 	const tooMuch = "head -c 500m /dev/zero | tail -c 400m | wc -c"
@@ -99,6 +101,39 @@ func TestResources(t *testing.T) {
 	must.Do(t, one.Pause(t.Context(), &sandbox.PauseParams{Mode: sandbox.PauseFilesystem}))
 	must.Do(t, one.Resume(t.Context(), nil))
 	check("after a pause", one, 1, 300, 400)
+
+	// A resize changes the resources of the running sandbox, which the others keep.
+	sandboxtest.Eval(t, one, "held = b'x' * (350 << 10)")
+	must.Do(t, one.Resize(t.Context(), sandbox.Resources{CPUs: 2, MemoryBytes: 1 << 30}))
+	check("resized", one, 2, 1024, 400)
+	if got := strings.TrimSpace(sandboxtest.Run(t, one, tooMuch)); got != "419430400" {
+		t.Errorf("a program that needs 400 MiB after a resize to 1024 printed %q", got)
+	}
+	if got := sandboxtest.Eval(t, one, "len(held)"); got != strconv.Itoa(350<<10) {
+		t.Errorf("after the resize, the variable has %s bytes", got)
+	}
+	if samples, err := one.Metrics(t.Context(), nil); err != nil || len(samples) == 0 || samples[len(samples)-1].CPUs != 2 || samples[len(samples)-1].MemoryTotalBytes != 1<<30 {
+		t.Errorf("after the resize: got the metrics %+v, %v", samples, err)
+	}
+	resized, err := one.Fork(t.Context(), nil)
+	must.Do(t, err)
+	must.Do(t, resized[0].Err)
+	t.Cleanup(func() { resized[0].Sandbox.Close() })
+	check("a fork of the resized", resized[0].Sandbox, 2, 1024, 400)
+	check("the fork before", forks[0].Sandbox, 1, 300, 400)
+	sandboxtest.Run(t, one, "head -c 100M /dev/zero > file")
+	for want, r := range map[string]sandbox.Resources{"of memory, files in memory included": {MemoryBytes: 64 << 20}, "of disk": {DiskBytes: 64 << 20}} {
+		if err := one.Resize(t.Context(), r); !errors.Is(err, api.ErrConflict) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "67108864") {
+			t.Errorf("a resize below the use: got %v, want %v with %q and both numbers", err, api.ErrConflict, want)
+		}
+	}
+	check("after refused resizes", one, 2, 1024, 400)
+	must.Do(t, one.Pause(t.Context(), nil))
+	if err := one.Resize(t.Context(), small); !errors.Is(err, sandbox.ErrGone) || !strings.Contains(err.Error(), "paused") {
+		t.Errorf("a resize of a paused sandbox: got %v, want %v with its state", err, sandbox.ErrGone)
+	}
+	must.Do(t, one.Resume(t.Context(), nil))
+	check("after a pause with memory", one, 2, 1024, 400)
 
 	// Templates.
 	build := func(name string, cpus int, memory int64) (sandbox.CreateOption, string) {
@@ -131,8 +166,11 @@ func TestResources(t *testing.T) {
 		"--max-cpus": {CPUs: 2.5}, "--max-memory": {MemoryBytes: 4 << 30}, "16777216 are the least": {MemoryBytes: 1 << 20},
 		"0.01 are the least": {CPUs: 0.001}, "1048576 are the least": {DiskBytes: 1}, "not negative": {CPUs: -1},
 	} {
-		if _, err := client.Create(t.Context(), sandbox.WithResources(r)); !errors.Is(err, api.ErrInvalidArgument) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: got %v, want %v with %q", r, err, api.ErrInvalidArgument, want)
+		_, err := client.Create(t.Context(), sandbox.WithResources(r))
+		for what, err := range map[string]error{"a creation": err, "a resize": one.Resize(t.Context(), r)} {
+			if !errors.Is(err, api.ErrInvalidArgument) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s with %+v: got %v, want %v with %q", what, r, err, api.ErrInvalidArgument, want)
+			}
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 // gvisorTries returns the tries of any engine, except for two limits that a process of gVisor cannot
@@ -31,6 +32,14 @@ func (w *promised) gvisorTries() map[string]func(*testing.T) (bool, error) {
 			want := map[string]string{"processor limit": "30000", "process limit": strconv.Itoa(64*4 + 128 + 128)}[feature]
 			return slices.ContainsFunc(sentries(t, os.Getpid()), func(pid int) bool { return limitOf(t, pid, files) == want }), nil
 		}
+	}
+	tries["resize of a running sandbox"] = func(t *testing.T) (bool, error) {
+		if err := w.cloud.Create(t).Resize(t.Context(), sandbox.Resources{CPUs: 0.4}); err != nil {
+			return false, err
+		}
+		return slices.ContainsFunc(sentries(t, os.Getpid()), func(pid int) bool {
+			return limitOf(t, pid, [2]string{"cpu.cfs_quota_us", "cpu.max"}) == "40000"
+		}), nil
 	}
 	return tries
 }

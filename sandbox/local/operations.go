@@ -16,6 +16,7 @@ const (
 	OpSetSandboxTimeout  Operation = "SetSandboxTimeout"
 	OpRefreshSandbox     Operation = "RefreshSandbox"
 	OpSetSandboxNetwork  Operation = "SetSandboxNetwork"
+	OpResizeSandbox      Operation = "ResizeSandbox"
 	OpGetSandboxMetrics  Operation = "GetSandboxMetrics"
 	OpGetSandboxLogs     Operation = "GetSandboxLogs"
 	OpListEvents         Operation = "ListEvents"

@@ -48,6 +48,7 @@ func engineCases() []engineCase {
 	limits := map[string]string{"memory limit": groups, "processor limit": groups}
 	and := func(more map[string]string) map[string]string {
 		all := maps.Clone(limits)
+		all["resize of a running sandbox"] = groups
 		maps.Copy(all, more)
 		return all
 	}
@@ -145,7 +146,7 @@ type inside interface {
 var errUntried = errors.New("not tried")
 
 // refusedByName are the features that are asked for by a call; others are there or not.
-var refusedByName = []string{"commands", "terminals", "pause with memory", "snapshots, forks and file pauses", "memory in snapshots, forks and pauses that outlast the cloud", "volumes", "header rules", "mounts of host directories", "services of this machine"}
+var refusedByName = []string{"commands", "terminals", "pause with memory", "snapshots, forks and file pauses", "memory in snapshots, forks and pauses that outlast the cloud", "volumes", "header rules", "mounts of host directories", "services of this machine", "resize of a running sandbox"}
 
 // check tries a feature and returns whether this engine has it, "yes" or "no". If the feature
 // cannot be tried here, it returns the promise of the engine.
@@ -198,12 +199,13 @@ func (w *promised) tries() map[string]func(*testing.T) (bool, error) {
 		"pause with memory":                w.pauses,
 		"snapshots, forks and file pauses": w.savedFiles,
 		"memory in snapshots, forks and pauses that outlast the cloud": w.savedMemory,
-		"shared layers":              w.sharedLayers,
-		"volumes":                    w.volumes,
-		"header rules":               w.headerRules,
-		"mounts of host directories": w.mounts,
-		"container images":           w.images,
-		"services of this machine":   w.hostServices,
+		"shared layers":               w.sharedLayers,
+		"volumes":                     w.volumes,
+		"header rules":                w.headerRules,
+		"mounts of host directories":  w.mounts,
+		"container images":            w.images,
+		"resize of a running sandbox": w.resizes,
+		"services of this machine":    w.hostServices,
 	}
 }
 
@@ -317,12 +319,29 @@ func (w *promised) cpuLimit(t *testing.T) (bool, error) {
 	if w.missing("processor limit") != "" {
 		return false, errUntried
 	}
+	return busyShare(t, w.small.Create(t)) < 0.6, nil
+}
+
+// resizes lowers the processors of a running sandbox, which cpuLimit tries of a new one.
+func (w *promised) resizes(t *testing.T) (bool, error) {
+	sb := w.cloud.Create(t)
+	if err := sb.Resize(t.Context(), sandbox.Resources{CPUs: 0.3, MemoryBytes: 700 << 20}); err != nil {
+		return false, err
+	}
+	info, err := sb.Info(t.Context())
+	return err == nil && info.MemoryBytes == 700<<20 && busyShare(t, sb) < 0.6, err
+}
+
+// busyShare returns the part of a processor that a busy process of a sandbox gets.
+func busyShare(t *testing.T, sb *sandbox.Sandbox) float64 {
+	t.Helper()
 	const busy = `python3 -c 'import time
 begin, used = time.monotonic(), time.process_time()
 while time.monotonic() < begin + 2: pass
 print((time.process_time() - used) / (time.monotonic() - begin))'`
-	share, err := strconv.ParseFloat(output(t, w.small.Create(t), "user", busy), 64)
-	return share < 0.6, err
+	share, err := strconv.ParseFloat(output(t, sb, "user", busy), 64)
+	must.Do(t, err)
+	return share
 }
 
 func (w *promised) processLimit(t *testing.T) (bool, error) {

@@ -63,7 +63,7 @@ func (q *jqFilter) Set(value string) error {
 // if the results of the command have no names.
 func nameKeys(command string) []string {
 	switch command {
-	case "ls", "create", "info", "fork", "pause", "resume", "wait", "timeout", "events", "network get", "network set":
+	case "ls", "create", "info", "fork", "pause", "resume", "wait", "timeout", "resize", "events", "network get", "network set":
 		return []string{"sandboxID"}
 	case "proc ls":
 		return []string{"pid"}

@@ -53,6 +53,7 @@ func Words(text string) string {
 		"Egress.Rules: only a local cloud checks", "--allow-request: only a local cloud checks",
 		"CreateParams.Mounts", "--mount", "CreateParams.Image", "--image", "CreateParams.IdleTimeout", "--idle",
 		"CreateParams.Resources: only a local cloud gives each sandbox its own; elsewhere build a template with them", "--cpus, --memory, --disk: only a local cloud gives each sandbox its own; elsewhere build a template with them",
+		"Sandboxes.Resize: only a local cloud", "only a local cloud",
 		", local.WithMaxCPUs in Go", "", ", local.WithMaxMemoryBytes in Go", "",
 		"resources.cpuCount", "--cpus", "resources.memoryBytes", "--memory", "resources.diskBytes", "--disk",
 		"TemplateCreateParams.Engine", "--engine",

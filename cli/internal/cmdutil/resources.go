@@ -33,13 +33,7 @@ type ResourceFlags struct {
 // Add adds the flags to cmd.
 func (r *ResourceFlags) Add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		switch name { // the names in modal and others
-		case "cpu", "max-cpu":
-			name += "s"
-		}
-		return pflag.NormalizedName(name)
-	})
+	flags.SetNormalizeFunc(processorNames)
 	add := func(value pflag.Value, name, usage string) {
 		flags.Var(value, name, usage)
 		r.all = append(r.all, flags.Lookup(name))
@@ -54,6 +48,34 @@ func (r *ResourceFlags) Add(cmd *cobra.Command) {
 	add(&r.dist, "pyodide-dist", "full Pyodide distribution in `DIR`, from which local\nsandboxes of wasm install numpy, pandas and more")
 	r.engineFlag = flags.Lookup("engine")
 	complete(cmd, "isolation", isolations)
+}
+
+// processorNames returns the name of a flag that has another name in modal and others.
+func processorNames(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	switch name {
+	case "cpu", "max-cpu":
+		name += "s"
+	}
+	return pflag.NormalizedName(name)
+}
+
+// SizeFlags are the flags for new resources of a running sandbox.
+type SizeFlags struct {
+	memory, disk Size
+	cpus         Processors
+}
+
+// Add adds the flags to a command.
+func (s *SizeFlags) Add(flags *pflag.FlagSet) {
+	flags.SetNormalizeFunc(processorNames)
+	flags.Var(&s.cpus, "cpus", "processors that it may keep busy, such as 2 or 0.5")
+	flags.Var(&atLeast[Size]{&s.memory, 16 << 20}, "memory", "its memory, files in memory included")
+	flags.Var(&atLeast[Size]{&s.disk, 1 << 20}, "disk", "files that it may write")
+}
+
+// Resources returns the resources. One without a flag is zero.
+func (s *SizeFlags) Resources() sandbox.Resources {
+	return sandbox.Resources{CPUs: float64(s.cpus), MemoryBytes: int64(s.memory), DiskBytes: int64(s.disk)}
 }
 
 // complete lets shells complete the values of a flag.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -15,11 +16,18 @@ var ErrOutOfMemory = errors.New("out of memory")
 
 // Memory is the memory limit of the sandbox. A nil Memory means that there is no limit.
 type Memory struct {
-	// Limit is the number of bytes.
+	// Limit is the number of bytes. Once the Memory is used, only SetLimit changes it.
 	Limit uint64
 	// Kills returns how many processes have been killed because of the limit so far. Kills is
 	// called before each process starts and after it has ended.
 	Kills func() int
+}
+
+// SetLimit changes Limit.
+func (m *Memory) SetLimit(bytes uint64) {
+	if m != nil {
+		atomic.StoreUint64(&m.Limit, bytes)
+	}
 }
 
 // Watch is called before a process starts. The caller calls the returned function with the state of
@@ -35,7 +43,7 @@ func (m *Memory) Watch() func(*os.ProcessState) error {
 		if !killed(state) || m.Kills() == before {
 			return nil
 		}
-		return fmt.Errorf("%w: the sandbox's limit is %s", ErrOutOfMemory, size(m.Limit))
+		return fmt.Errorf("%w: the sandbox's limit is %s", ErrOutOfMemory, size(atomic.LoadUint64(&m.Limit)))
 	}
 }
 

@@ -15,7 +15,7 @@ const askWait = 20 * time.Second
 // features answers with the features that this cloud has and the service does not. Clients
 // check them before they rely on such a feature.
 func (s *Service) features(w http.ResponseWriter, _ *http.Request) error {
-	writeJSON(w, http.StatusOK, map[string]any{"ask": true, "engines": true, "stages": true, "mounts": true, "image": true, "resources": true, "idle": true, "requests": true, "architecture": s.options.Architecture})
+	writeJSON(w, http.StatusOK, map[string]any{"ask": true, "engines": true, "stages": true, "mounts": true, "image": true, "resources": true, "resize": true, "idle": true, "requests": true, "architecture": s.options.Architecture})
 	return nil
 }
 

@@ -97,6 +97,8 @@ func kindName(t reflect.Type) string {
 		return "a whole number"
 	case reflect.Uint32:
 		return "a number from 0 to 4294967295"
+	case reflect.Float64:
+		return "a number"
 	case reflect.Slice:
 		return "an array"
 	default:

@@ -72,9 +72,13 @@
 // sandboxes of the template have the requested processors and megabytes, lowered to the bounds of
 // this local cloud. Exactly 2 processors with 1024 megabytes request nothing, because official
 // clients send these values if their user chose none. A request to create a sandbox may have a field
-// resources with cpuCount, memoryBytes and diskBytes. The service ignores this field. Two calls do
-// not exist on the service: GET /local/space reports the space of layers, cached steps and archives,
-// and DELETE /local/space/cache removes cached steps and archives.
+// resources with cpuCount, memoryBytes and diskBytes. The service ignores this field.
+//
+// Three calls do not exist on the service. POST /local/sandboxes/{id}/resources, with the same three
+// fields as its body, changes the resources of a running sandbox. A field that is 0 or missing does not
+// change. The status is 409 if the sandbox uses more memory or disk than requested, and 404 if it is
+// paused. GET /local/space reports the space of layers, cached steps and archives. DELETE
+// /local/space/cache removes cached steps and archives.
 //
 // # Tags
 //

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
@@ -87,6 +88,9 @@ func answerFor(err error) *apiError {
 	if e := noRoom(err); e != nil {
 		return e
 	}
+	if e, ok := errors.AsType[*engine.InUseError](err); ok {
+		return inUse(e)
+	}
 	if e := failed(err); e != nil {
 		return e
 	}
@@ -146,9 +150,19 @@ func notFound(e *lifecycle.NotFoundError) *apiError {
 func conflict(e *lifecycle.StateError) *apiError {
 	is := map[lifecycle.State]string{
 		lifecycle.Running: "already running", lifecycle.Paused: "already paused",
-		lifecycle.Pausing: "being paused", lifecycle.Snapshotting: "being snapshotted", lifecycle.Resuming: "being resumed", lifecycle.Killing: "being killed",
+		lifecycle.Pausing: "being paused", lifecycle.Snapshotting: "being snapshotted", lifecycle.Resizing: "being resized", lifecycle.Resuming: "being resumed", lifecycle.Killing: "being killed",
 	}[e.State]
 	return &apiError{Code: http.StatusConflict, Message: fmt.Sprintf("Sandbox %s is %s", bounded(e.ID), is)}
+}
+
+// inUse returns the answer for a limit below the use.
+func inUse(e *engine.InUseError) *apiError {
+	more := ""
+	if e.Resource == "memory" {
+		more = ", files in memory included"
+	}
+	return &apiError{Code: http.StatusConflict, Message: fmt.Sprintf(
+		"the sandbox uses %d bytes of %s%s, which is more than the %d bytes asked for: it keeps its resources", e.Used, e.Resource, more, e.Most)}
 }
 
 // noRoom returns the answer for a limit that was reached. The answer has no Retry-After. With a

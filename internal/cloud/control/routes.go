@@ -62,6 +62,7 @@ func (s *Service) table() []route {
 		{"GetSpace", "GET", "/local/space", s.space},
 		{"EmptyBuildCache", "DELETE", "/local/space/cache", s.emptyCache},
 		{"GetFeatures", "GET", "/local/features", s.features},
+		{"ResizeSandbox", "POST", "/local/sandboxes/{id}/resources", s.resize},
 		{"ListAsks", "GET", "/local/sandboxes/{id}/asks", s.asks},
 		{"AnswerAsk", "POST", "/local/sandboxes/{id}/asks", s.answerAsk},
 		{"ListVolumes", "GET", "/volumes", s.listVolumes},

@@ -99,6 +99,13 @@ type Sandbox interface {
 	// promises [SavedMemory] supports SaveMemory; other engines return an error that matches
 	// [errors.ErrUnsupported].
 	SaveMemory(ctx context.Context, dir string) error
+	// Resize changes the processors, the memory and the disk of a held sandbox to those of l. It
+	// changes no other limits. Programs that start later count the new processors and memory if the
+	// engine can show them. If the sandbox uses more than l allows, the error is an [*InUseError]. After
+	// an error, the sandbox has its earlier limits. Only an engine that promises [Resizes] supports
+	// Resize; other engines return the [LackError] of Resizes. If the engine cannot change one of
+	// the limits that differ, the error is the [LackError] of that limit.
+	Resize(ctx context.Context, l Limits) error
 	// Memory returns the bytes of memory in use that cannot be reclaimed; 0 means unknown.
 	Memory() int64
 	// Usage returns the current usage, and false if it is unknown, for example after the sandbox's

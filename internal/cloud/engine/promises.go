@@ -45,13 +45,14 @@ const (
 	Mounts       Feature = "mounts of host directories"                                   // [SandboxOptions].Mounts
 	IdleLimits   Feature = "idle limits"
 	HostServices Feature = "services of this machine"
-	Images       Feature = "container images" // [SandboxOptions].Image
+	Resizes      Feature = "resize of a running sandbox" // [Sandbox].Resize
+	Images       Feature = "container images"            // [SandboxOptions].Image
 )
 
 // Features lists all features, in display order.
 var Features = []Feature{
 	Commands, Terminals, Ports, TwoUsers, AllEgress, NetworkRules, MemoryLimit, CPULimit, ProcessLimit, DiskLimit,
-	Pauses, SavedFiles, SavedMemory, SharedLayers, Volumes, HeaderRules, Mounts, Images, IdleLimits, HostServices,
+	Pauses, SavedFiles, SavedMemory, SharedLayers, Volumes, HeaderRules, Mounts, Images, IdleLimits, HostServices, Resizes,
 }
 
 // Promises maps each feature to the reason why the engine lacks it on this machine, or to "" if the

@@ -149,6 +149,7 @@ func (s *Server) Handler() http.Handler {
 	r.handle(http.MethodPost, "/files", s.upload)
 	r.handle(http.MethodPost, "/files/compose", s.compose)
 	r.handle(http.MethodGet, "/local/busy", s.serveBusy)
+	r.handle(http.MethodPost, "/local/resources", s.serveResize)
 	s.serveBuilding(r)
 
 	// Answers of any size are compressed if a client asks for it. Compression costs more than

@@ -457,7 +457,7 @@ func TestCPUPercent(t *testing.T) {
 		at, used time.Duration
 		want     float64
 	}{{10 * time.Second, 5 * time.Second, 25}, {20 * time.Second, 25 * time.Second, 100}, {30 * time.Second, 24 * time.Second, 0}, {31 * time.Second, 24*time.Second + 1234*time.Microsecond, 0.06}} {
-		if got := m.percent(began.Add(test.at), test.used); got != test.want {
+		if got := m.percentLocked(began.Add(test.at), test.used); got != test.want {
 			t.Errorf("after %v with %v used: %v, want %v", test.at, test.used, got, test.want)
 		}
 	}

@@ -4,6 +4,7 @@ package envd
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -35,11 +36,11 @@ type usage struct {
 // metrics measures the sandbox by adding up the processes in /proc. It cannot use the kernel's
 // totals in /proc, because these are the totals of the host.
 type metrics struct {
-	memory    uint64 // memory limit of the sandbox
 	memoryUse func() (used, cache uint64, known bool)
-	cpus      uint32
 
 	mu      sync.Mutex
+	memory  uint64 // memory limit of the sandbox
+	cpus    uint32
 	sampled time.Time
 	used    time.Duration // processor time until the time sampled
 }
@@ -59,6 +60,27 @@ func newMetrics(o *Options) *metrics {
 		m.memoryUse = func() (used, cache uint64, known bool) { return }
 	}
 	return m
+}
+
+// Resize changes the memory limit and the number of processors that metrics and errors have.
+func (s *Server) Resize(memory uint64, cpus int) {
+	s.processes.memory.SetLimit(memory)
+	s.metrics.mu.Lock()
+	defer s.metrics.mu.Unlock()
+	s.metrics.memory, s.metrics.cpus = memory, uint32(cpus)
+}
+
+// serveResize calls Resize. Only the local cloud requests this.
+func (s *Server) serveResize(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	memory, err := strconv.ParseUint(query.Get("memory"), 10, 64)
+	cpus, bad := strconv.ParseUint(query.Get("cpus"), 10, 16)
+	if err := errors.Join(err, bad); err != nil || memory == 0 || cpus == 0 {
+		writeError(w, http.StatusBadRequest, "memory and cpus must be positive numbers")
+		return
+	}
+	s.Resize(memory, int(cpus))
+	writeAnswer(w, struct{}{})
 }
 
 func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
@@ -86,10 +108,12 @@ func (m *metrics) sample() (usage, error) {
 		memory = resident
 	}
 	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	return usage{
 		Timestamp:   now.Unix(),
 		CPUCount:    m.cpus,
-		CPUUsed:     m.percent(now, used),
+		CPUUsed:     m.percentLocked(now, used),
 		MemTotalMiB: m.memory >> 20,
 		MemUsedMiB:  memory >> 20,
 		MemTotal:    m.memory,
@@ -100,11 +124,9 @@ func (m *metrics) sample() (usage, error) {
 	}, nil
 }
 
-// percent returns the use of all processors since the previous sample, in percent with two
+// percentLocked returns the use of all processors since the previous sample, in percent with two
 // decimals.
-func (m *metrics) percent(now time.Time, used time.Duration) float64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (m *metrics) percentLocked(now time.Time, used time.Duration) float64 {
 	spent, passed := used-m.used, now.Sub(m.sampled)
 	m.sampled, m.used = now, used
 	if passed <= 0 || spent <= 0 {

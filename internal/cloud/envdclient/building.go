@@ -63,6 +63,12 @@ func (c *Client) Busy(ctx context.Context) (bool, error) {
 	return answer.Busy, err
 }
 
+// Resize changes the memory limit and the number of processors that envd reports.
+func (c *Client) Resize(ctx context.Context, memory uint64, cpus int) error {
+	query := url.Values{"memory": {fmt.Sprint(memory)}, "cpus": {fmt.Sprint(cpus)}}
+	return c.ask(ctx, http.MethodPost, "/local/resources", query, nil, 0, func(io.Reader) error { return nil })
+}
+
 // into returns a function that decodes an answer.
 func into(answer any) func(io.Reader) error {
 	return func(body io.Reader) error { return json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(answer) }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/envdclient"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -137,7 +139,7 @@ func (f onWrite) Write(p []byte) (int, error) {
 // TestBuilding checks that the calls for builds work without any program in the sandbox.
 func TestBuilding(t *testing.T) {
 	t.Parallel()
-	client, _, home := serve(t)
+	client, server, home := serve(t)
 	must.Do(t, os.MkdirAll(filepath.Join(home, "from", "in"), 0o755))
 	must.Do(t, os.WriteFile(filepath.Join(home, "from", "in", "file"), []byte("text"), 0o640))
 	to := filepath.Join(home, "to")
@@ -152,6 +154,14 @@ func TestBuilding(t *testing.T) {
 		if changed, err := client.MakeDir(t.Context(), home+"/a/b", "me"); changed != want || err != nil {
 			t.Errorf("got %v and error %v, want %v", changed, err, want)
 		}
+	}
+	must.Do(t, client.Resize(t.Context(), 300<<20, 3))
+	recorded := httptest.NewRecorder()
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
+	request.Header.Set(protocol.HeaderAccess, server.Token())
+	server.Handler().ServeHTTP(recorded, request)
+	if text := recorded.Body.String(); !strings.Contains(text, `"mem_total":314572800,`) || !strings.Contains(text, `"cpu_count":3,`) {
+		t.Errorf("after a resize, envd reports %s", text)
 	}
 	good := envdclient.Placement{Target: to, User: "me"}
 	_, dirError := client.MakeDir(t.Context(), "relative", "me")
@@ -168,6 +178,7 @@ func TestBuilding(t *testing.T) {
 		"a bad source":               client.Place(t.Context(), iotest.ErrReader(io.ErrNoProgress), 4, good),
 		"a short one":                client.Place(t.Context(), strings.NewReader("text"), 400, good),
 		"a relative directory":       dirError,
+		"no memory":                  client.Resize(t.Context(), 0, 1),
 		"a bad account":              accountError,
 	} {
 		if err == nil || len(err.Error()) > 2000 || strings.Contains(err.Error(), "/local/") {

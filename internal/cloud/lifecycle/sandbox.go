@@ -125,7 +125,7 @@ func (n *Network) Private() bool {
 // never change.
 type Sandbox struct {
 	ID           string
-	Request                // as requested at creation; Network and AutoPause as requested last
+	Request                // as requested at creation; Network, AutoPause and Resources as requested last
 	AccessToken  string    // "": envd requires no token
 	TrafficToken string    // "": ports require no token
 	State        State     // never Killing
@@ -137,8 +137,10 @@ type Sandbox struct {
 }
 
 // Runs reports whether the sandbox runs from the point of view of clients. It returns true during a
-// snapshot, although the processes stop for a moment then.
-func (sb *Sandbox) Runs() bool { return sb.State == Running || sb.State == Snapshotting }
+// snapshot and a resize, although the processes stop for a moment then.
+func (sb *Sandbox) Runs() bool {
+	return sb.State == Running || sb.State == Snapshotting || sb.State == Resizing
+}
 
 // PublicPorts reports whether the ports of programs require no token. It may return true even if
 // the sandbox has a TrafficToken.
@@ -210,6 +212,10 @@ type Instance interface {
 	// sandbox cannot continue afterwards, it ends. If the memory cannot be saved, the error matches
 	// [ErrMemory].
 	Checkpoint(ctx context.Context, dir, memory string, share bool) (shared bool, err error)
+	// Resize gives a running sandbox the resources r in place of its own, as if it was launched with
+	// them. It is called only if the engine promises [engine.Resizes]. If Resize fails, the sandbox keeps
+	// its resources. If the sandbox uses more than r allows, the error is an [*engine.InUseError].
+	Resize(ctx context.Context, r engine.Resources) error
 	// Memory returns the number of bytes of memory in use. It returns 0 if the number is
 	// unknown.
 	Memory() int64

@@ -10,12 +10,13 @@ const (
 	Paused
 	Resuming
 	Snapshotting
+	Resizing
 	Killing
 	states // number of states
 )
 
 func (s State) String() string {
-	return [...]string{"running", "pausing", "paused", "resuming", "snapshotting", "killing"}[s]
+	return [...]string{"running", "pausing", "paused", "resuming", "snapshotting", "resizing", "killing"}[s]
 }
 
 // event is an operation on a sandbox that a caller or the clock requests.
@@ -31,6 +32,7 @@ const (
 	onKill
 	onSnapshot
 	onFork
+	onResize
 	onWake
 	onExpiry
 	events // number of events
@@ -47,21 +49,22 @@ const (
 	absent              // return the error for a sandbox that does not exist
 )
 
-// table defines the reply to each event in each state. It is the same as on the service, with one
-// difference. The service refuses a snapshot or fork while another snapshot or fork is in progress.
+// table defines the reply to each event in each state. It is the same as on the service, which cannot
+// resize a sandbox, with one difference. The service refuses a snapshot or fork while another snapshot or fork is in progress.
 // The local cloud lets the second one wait. The reason is that the caller of the first one may have
 // gone, and the transition of the first one then takes a moment to end.
 var table = [events][states]reply{
-	//           running pausing paused  resuming snapshotting killing
-	onGet:      {act, act, act, act, act, absent},
-	onConnect:  {act, wait, act, join, wait, refuse},
-	onResume:   {refuse, wait, act, join, refuse, absent},
-	onPause:    {act, join, refuse, wait, wait, absent},
-	onLifetime: {act, refuse, absent, refuse, refuse, refuse},
-	onNetwork:  {act, refuse, absent, refuse, refuse, absent},
-	onKill:     {act, act, act, act, act, absent},
-	onSnapshot: {act, wait, absent, wait, wait, absent},
-	onFork:     {act, wait, refuse, wait, wait, absent},
-	onWake:     {act, wait, act, join, wait, absent},
-	onExpiry:   {act, absent, absent, absent, absent, absent},
+	//           running pausing paused  resuming snapshotting resizing killing
+	onGet:      {act, act, act, act, act, act, absent},
+	onConnect:  {act, wait, act, join, wait, wait, refuse},
+	onResume:   {refuse, wait, act, join, refuse, refuse, absent},
+	onPause:    {act, join, refuse, wait, wait, wait, absent},
+	onLifetime: {act, refuse, absent, refuse, refuse, wait, refuse},
+	onNetwork:  {act, refuse, absent, refuse, refuse, wait, absent},
+	onKill:     {act, act, act, act, act, act, absent},
+	onSnapshot: {act, wait, absent, wait, wait, wait, absent},
+	onFork:     {act, wait, refuse, wait, wait, wait, absent},
+	onResize:   {act, wait, absent, wait, wait, wait, absent},
+	onWake:     {act, wait, act, join, wait, wait, absent},
+	onExpiry:   {act, absent, absent, absent, absent, absent, absent},
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
@@ -156,27 +157,31 @@ var calls = map[string]func(context.Context, *stage, string) string{
 		_, err := s.Fork(ctx, id, 1, time.Hour, nil)
 		return outcome("201", err)
 	},
+	"resize": func(ctx context.Context, s *stage, id string) string {
+		return outcome("204", s.Resize(ctx, id, engine.Resources{CPUs: 1}))
+	},
 	"wake": func(ctx context.Context, s *stage, id string) string { return outcome("ok", s.Wake(ctx, id)) },
 }
 
 // TestStates checks that every call in every state has the same result as on the service, except
-// that snapshots and forks wait for each other.
+// that snapshots and forks wait for each other. The service cannot resize.
 func TestStates(t *testing.T) {
 	t.Parallel()
-	states := []string{"running", "pausing", "paused", "resuming", "snapshotting", "killing"}
-	for call, wants := range map[string][6]string{
+	states := []string{"running", "pausing", "paused", "resuming", "snapshotting", "resizing", "killing"}
+	for call, wants := range map[string][7]string{
 		// "waits" means that it waits for the transition.
-		"get":            {"running", "pausing", "paused", "resuming", "snapshotting", "gone killed"},
-		"connect":        {"200", "waits 201", "201", "waits 201", "waits 200", "refused killing"},
-		"resume":         {"refused running", "waits 201", "201", "waits 201", "refused snapshotting", "gone killed"},
-		"pause":          {"204", "waits 204", "refused paused", "waits 204", "waits 204", "gone killed"},
-		"pause to files": {"204", "waits 204", "refused paused", "waits 204", "waits 204", "gone killed"},
-		"timeout":        {"204", "refused pausing", "is paused", "refused resuming", "refused snapshotting", "refused killing"},
-		"network":        {"204", "refused pausing", "is paused", "refused resuming", "refused snapshotting", "gone killed"},
-		"kill":           {"204", "204", "204", "204", "204", "gone killed"},
-		"snapshot":       {"201", "waits is paused", "is paused", "waits 201", "waits 201", "gone killed"},
-		"fork":           {"201", "waits refused paused", "refused paused", "waits 201", "waits 201", "gone killed"},
-		"wake":           {"ok", "waits ok", "ok", "waits ok", "waits ok", "asleep"},
+		"get":            {"running", "pausing", "paused", "resuming", "snapshotting", "resizing", "gone killed"},
+		"connect":        {"200", "waits 201", "201", "waits 201", "waits 200", "waits 200", "refused killing"},
+		"resume":         {"refused running", "waits 201", "201", "waits 201", "refused snapshotting", "refused resizing", "gone killed"},
+		"pause":          {"204", "waits 204", "refused paused", "waits 204", "waits 204", "waits 204", "gone killed"},
+		"pause to files": {"204", "waits 204", "refused paused", "waits 204", "waits 204", "waits 204", "gone killed"},
+		"timeout":        {"204", "refused pausing", "is paused", "refused resuming", "refused snapshotting", "waits 204", "refused killing"},
+		"network":        {"204", "refused pausing", "is paused", "refused resuming", "refused snapshotting", "waits 204", "gone killed"},
+		"kill":           {"204", "204", "204", "204", "204", "204", "gone killed"},
+		"snapshot":       {"201", "waits is paused", "is paused", "waits 201", "waits 201", "waits 201", "gone killed"},
+		"fork":           {"201", "waits refused paused", "refused paused", "waits 201", "waits 201", "waits 201", "gone killed"},
+		"resize":         {"204", "waits is paused", "is paused", "waits 204", "waits 204", "waits 204", "gone killed"},
+		"wake":           {"ok", "waits ok", "ok", "waits ok", "waits ok", "waits ok", "asleep"},
 	} {
 		for i, state := range states {
 			t.Run(call+" "+state, func(t *testing.T) {
@@ -234,6 +239,9 @@ func (s *stage) bring(t *testing.T, id, state string) (release func()) {
 			made, _ := s.Snapshot(t.Context(), id, nil)
 			s.layers.Release(made.Layers...)
 		}()
+	case "resizing":
+		release = s.hold(lifecycletest.Resize)
+		go func() { _ = s.Resize(t.Context(), id, engine.Resources{CPUs: 2}) }()
 	case "killing":
 		release = s.hold(lifecycletest.Close)
 		go func() { _ = s.Kill(id) }()

@@ -5,11 +5,13 @@ package docker_test
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // limitsInside prints the limits inside: those of the control groups of either version, and of the
@@ -68,6 +70,45 @@ func TestLimitsHold(t *testing.T) {
 	if got := run(t, s, "echo alive"); got != "alive" {
 		t.Errorf("afterwards it says %q", got)
 	}
+}
+
+// TestResize reads back new limits of a running container from inside, and checks that a refused resize
+// changes none.
+func TestResize(t *testing.T) {
+	t.Parallel()
+	const disk = 100 << 20
+	s := start(t, open(t, docker.Options{MemoryBytes: 256 << 20, CPUs: 0.5}), engine.SandboxOptions{Limits: engine.Limits{DiskBytes: disk}})
+	resize := func(l engine.Limits) error {
+		t.Helper()
+		must.Do(t, s.Hold(t.Context()))
+		err := s.Resize(t.Context(), l)
+		must.Do(t, s.Thaw(t.Context()))
+		return err
+	}
+	check := func(what string, memory, quota string) {
+		t.Helper()
+		got := strings.Split(run(t, s, limitsInside), "\n")
+		for _, want := range []string{memory, quota} {
+			if !slices.Contains(got, want) {
+				t.Errorf("%s: inside is %q, want a line %q", what, got, want)
+			}
+		}
+	}
+	must.Do(t, resize(engine.Limits{MemoryBytes: 512 << 20, CPUs: 0.75, DiskBytes: disk}))
+	check("more", "536870912", "75000 100000")
+	if _, err := try(t, s, "user", `python3 -c 'import time; x = b"x" * (100 << 20); print(flush=True); time.sleep(1000)' >ready & until test -s ready; do sleep 0.1; done`); err != nil {
+		t.Fatal(err)
+	}
+	used, ok := errors.AsType[*engine.InUseError](resize(engine.Limits{MemoryBytes: 64 << 20, CPUs: 0.25, DiskBytes: disk}))
+	if !ok || used.Resource != "memory" || used.Used < 100<<20 {
+		t.Errorf("memory below its use: got %+v", used)
+	}
+	if err := resize(engine.Limits{MemoryBytes: 300 << 20, CPUs: 0.25, DiskBytes: 2 * disk}); !errors.Is(err, &engine.LackError{Feature: engine.DiskLimit}) {
+		t.Errorf("the disk: got %v, want a lack of %s", err, engine.DiskLimit)
+	}
+	check("after refused ones", "536870912", "75000 100000")
+	must.Do(t, resize(engine.Limits{MemoryBytes: 300 << 20, CPUs: 0.25, DiskBytes: disk}))
+	check("less", "314572800", "25000 100000")
 }
 
 // TestNobody checks that a sandbox works whose user may write next to nothing.

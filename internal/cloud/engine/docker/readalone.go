@@ -53,7 +53,7 @@ func (s *sandbox) readAlone(ctx context.Context, written map[string]bool) (bool,
 
 // copyEach writes an archive of the written files, requesting each from the daemon.
 func (s *sandbox) copyEach(ctx context.Context, to io.Writer, written map[string]bool) error {
-	out, left := tar.NewWriter(to), s.disk
+	out, left := tar.NewWriter(to), s.limits.DiskBytes
 	for _, name := range slices.Sorted(maps.Keys(written)) {
 		if err := s.copyOne(ctx, out, name, &left); err != nil {
 			return fmt.Errorf("copy its file %.200q: %w", name, err)

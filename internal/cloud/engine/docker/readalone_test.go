@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/moby/moby/api/types/container"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -102,7 +103,7 @@ func TestSaveReadsAlone(t *testing.T) {
 			written[f.name], want[f.name] = true, f.size
 		}
 		saved := filepath.Join(t.TempDir(), "saved")
-		s := &sandbox{engine: e, name: "container", disk: 1 << 20}
+		s := &sandbox{engine: e, name: "container", limits: engine.Limits{DiskBytes: 1 << 20}}
 		if err := s.saveWritten(t.Context(), saved, written); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

@@ -53,6 +53,7 @@ func (e *Engine) promises() engine.Promises {
 		engine.Images:       "",
 		engine.IdleLimits:   "",
 		engine.HostServices: "",
+		engine.Resizes:      e.noResize(),
 	}
 	if e.options.NetworkDisabled {
 		p.Lack("network is off for every sandbox", engine.AllEgress, engine.HostServices)

@@ -29,11 +29,11 @@ import (
 // sandbox is one container.
 type sandbox struct {
 	engine   *Engine
-	id       string    // id of the sandbox
-	name     string    // name of the container
-	program  string    // path of the program in the container
-	disk     int64     // bytes that the sandbox may write, if the daemon enforces such a limit
-	handover *handover // nil if the sandbox has no directories of the host
+	id       string        // id of the sandbox
+	name     string        // name of the container
+	program  string        // path of the program in the container
+	limits   engine.Limits // changes only in the turn of the standstill, except DiskBytes, which never changes
+	handover *handover     // nil if the sandbox has no directories of the host
 	attach   *attachment
 	tunnel   *tunnel.Server
 	exit     <-chan int64 // receives the exit status of the container
@@ -62,7 +62,7 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 	if err != nil {
 		return nil, err
 	}
-	s := &sandbox{engine: e, id: o.ID, disk: e.limits(o).DiskBytes, done: make(chan struct{})}
+	s := &sandbox{engine: e, id: o.ID, limits: e.limits(o), done: make(chan struct{})}
 	if s.handover, err = newHandover(o.Mounts); err != nil {
 		return nil, err
 	}
@@ -231,7 +231,7 @@ func (e *Engine) container(image string, o engine.SandboxOptions, handover *hand
 		CapDrop: e.dropped(o.Mounts), SecurityOpt: []string{"no-new-privileges"},
 		Resources: container.Resources{
 			Memory: limits.MemoryBytes, MemorySwap: limits.MemoryBytes, // none beyond the memory
-			CPUPeriod: cpuPeriod, CPUQuota: int64(math.Ceil(limits.CPUs * cpuPeriod)), PidsLimit: &pids,
+			CPUPeriod: cpuPeriod, CPUQuota: quotaOf(limits), PidsLimit: &pids,
 		},
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 	}

@@ -116,7 +116,7 @@ func (s *sandbox) saveWritten(ctx context.Context, file string, written map[stri
 		return fmt.Errorf("export its files: %w", err)
 	}
 	defer export.Close()
-	return writeSynced(file, func(w io.Writer) error { return filter(w, export, written, s.disk) })
+	return writeSynced(file, func(w io.Writer) error { return filter(w, export, written, s.limits.DiskBytes) })
 }
 
 // isOurs reports whether a path belongs to the engine and not to the sandbox.

@@ -28,6 +28,7 @@ const (
 	noPause        = "a pause ends a pod, and keeps only a home on a volume: pods have one if the server was started with --home SIZE"
 	noProcessLimit = "the kubelets limit the processes of a pod, if they are told to"
 	noDiskLimit    = "the kubelet ends a pod that writes more"
+	noResize       = "a pod keeps the resources of its start"
 	noRules        = "pods have the network of the cluster, not the server's"
 )
 
@@ -55,5 +56,6 @@ func (e *Engine) promises() engine.Promises {
 		engine.Images:       "",
 		engine.IdleLimits:   "requests to a pod pass several servers, none of which sees all of them",
 		engine.HostServices: noRules,
+		engine.Resizes:      noResize,
 	}
 }

@@ -480,6 +480,11 @@ func (s *sandbox) SaveLayer(context.Context, string) (func() error, error) {
 	return nil, s.lacks(engine.SharedLayers)
 }
 
+// Resize returns an error, because the engine cannot resize running sandboxes.
+func (s *sandbox) Resize(context.Context, engine.Limits) error {
+	return engine.Lackf(engine.Resizes, "%s", noResize)
+}
+
 // SaveMemory returns an error that matches [errors.ErrUnsupported].
 func (s *sandbox) SaveMemory(context.Context, string) error {
 	return fmt.Errorf("%w: %w", errors.ErrUnsupported, s.lacks(engine.SavedMemory))

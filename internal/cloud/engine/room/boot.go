@@ -99,7 +99,7 @@ func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose
 		limits:   limits,
 		purpose:  as,
 		spawned:  make(chan spawned, 1),
-		named:    make(chan error, 1),
+		told:     make(chan error, 1),
 		died:     make(chan struct{}),
 		exited:   make(chan struct{}),
 		slots:    link.NewPortSlots(link.MaxStreams, link.MaxStreams),

@@ -49,7 +49,7 @@ func (s *Sandbox) name() error {
 		return fmt.Errorf("ask the room: %w", err)
 	}
 	select {
-	case err := <-s.named:
+	case err := <-s.told:
 		return err
 	case <-s.exited:
 		return s.causeOfDeath()

@@ -51,6 +51,9 @@ func (r *Room) promise() {
 			p.Lack(limit, f)
 		}
 	}
+	if why := r.noResize(); why != "" {
+		p.Lack(why, engine.Resizes)
+	}
 	r.report.Promises = p
 }
 

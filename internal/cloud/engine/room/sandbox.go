@@ -36,7 +36,7 @@ const (
 type Sandbox struct {
 	room    *Room
 	options engine.SandboxOptions
-	limits  engine.Limits
+	limits  engine.Limits // mu guards it and cpus once the sandbox is open
 	purpose purpose
 	number  uint64
 	slot    uint32
@@ -55,7 +55,7 @@ type Sandbox struct {
 	lost    []string // trees that are only in the layers and saved files of the sandbox
 
 	spawned chan spawned       // the room's answer to the request to start the sandbox
-	named   chan error         // the room's answer to the request to name the sandbox
+	told    chan error         // the room's answer to the request to name or to resize the sandbox
 	died    chan struct{}      // closed when envd has ended; other processes may still run for a moment
 	exited  chan struct{}      // closed when all processes of the sandbox are gone
 	gone    func()             // closes the channel exited
@@ -114,13 +114,13 @@ func (s *Sandbox) roomSaid(m wire.Message, files *wire.Files, ended error) {
 	case wire.KindSpawned:
 		pidfd, err := files.Take(wire.FilePidfd)
 		s.spawned <- spawned{pidfd: pidfd, err: err}
-	case wire.KindNamed:
+	case wire.KindNamed, wire.KindResized:
 		var err error
 		if m.Error != "" {
 			err = errors.New(m.Error)
 		}
 		select {
-		case s.named <- err:
+		case s.told <- err:
 		default: // the room was not asked
 		}
 	case wire.KindSockets:

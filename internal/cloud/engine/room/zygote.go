@@ -286,8 +286,11 @@ func (s *Sandbox) orderKernel(ahead bool) (_ *os.File, err error) {
 		files.AddList(wire.FileGroup, groups)
 	}
 	ranged := s.room.ranged()
+	s.mu.Lock()
+	cpus, processors := int(math.Ceil(s.limits.CPUs)), append([]int{}, s.cpus...)
+	s.mu.Unlock()
 	order := wire.KernelOrder{
-		Ranged: ranged, Owner: s.owner(), CPUs: int(math.Ceil(s.limits.CPUs)), Limits: limits, Processors: append([]int{}, s.cpus...),
+		Ranged: ranged, Owner: s.owner(), CPUs: cpus, Limits: limits, Processors: processors,
 		Keep: capability.Kept(ranged), Filter: hex.EncodeToString(seccomp.Program()),
 	}
 	return ours, s.pause.order(func(joined *os.File) error {

@@ -71,6 +71,7 @@ func (e *Engine) Report() engine.Report {
 	r.Promises.Lack("code runs as the user only", engine.TwoUsers)
 	r.Promises.Lack("Python in WebAssembly has no sockets", engine.AllEgress, engine.HeaderRules, engine.HostServices)
 	r.Promises.Lack("there is nothing to run their programs", engine.Images)
+	r.Promises.Lack(noResize, engine.Resizes)
 	return r
 }
 
@@ -108,6 +109,13 @@ func (s sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 		return s.Sandbox.Dial(ctx, port)
 	}
 	return nil, engine.Lackf(engine.Ports, "%s", guest.NoProcesses)
+}
+
+const noResize = "Deno gets its memory at its start"
+
+// Resize returns an error, because the engine cannot resize running sandboxes.
+func (s sandbox) Resize(context.Context, engine.Limits) error {
+	return engine.Lackf(engine.Resizes, "%s", noResize)
 }
 
 // SetEgress does nothing, because the sandbox has no egress.

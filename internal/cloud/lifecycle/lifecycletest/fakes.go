@@ -50,6 +50,7 @@ const (
 	Healthy    Operation = "healthy"
 	Close      Operation = "close"
 	Checkpoint Operation = "checkpoint"
+	Resize     Operation = "resize"
 	Busy       Operation = "busy" // an error that is ErrBusy means that the fake is busy
 )
 
@@ -71,6 +72,7 @@ type Fake struct {
 	knows  string // contents of the fake's memory
 	files  string
 	below  string // files of the fake's layers
+	has    engine.Resources
 }
 
 func (f *Fake) hook(ctx context.Context, op Operation) error {
@@ -204,6 +206,27 @@ func (f *Fake) Rules() *network.Rules {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.rules
+}
+
+// Resize stores the resources r. [Fake.Has] returns them.
+func (f *Fake) Resize(ctx context.Context, r engine.Resources) error {
+	if err := f.hook(ctx, Resize); err != nil {
+		return err
+	}
+	if f.Ended() {
+		return f.err
+	}
+	f.mu.Lock()
+	f.has = r
+	f.mu.Unlock()
+	return nil
+}
+
+// Has returns the resources of the fake: those of its last Resize or of its launch.
+func (f *Fake) Has() engine.Resources {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.has
 }
 
 // Pause stops the fake.

@@ -4,7 +4,6 @@ package cgroup
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,11 +41,8 @@ func (g *Groups) Create(name string, l engine.Limits) (*Group, error) {
 		case "cpu":
 			s.CPU = own
 		}
-		for _, set := range settings(controller, h.Version, l) {
-			err := os.WriteFile(filepath.Join(dir, set.file), []byte(set.value), 0)
-			if err != nil && (!set.optional || !errors.Is(err, fs.ErrNotExist)) {
-				return nil, errors.Join(err, s.Remove())
-			}
+		if err := own.write(settings(controller, h.Version, l)); err != nil {
+			return nil, errors.Join(err, s.Remove())
 		}
 	}
 	s.freezer = g.newFreezer(s, name)

@@ -68,8 +68,8 @@ func build(spec *wire.InitSpec, passed *wire.Files, program *os.File) (*built, e
 	if err != nil {
 		return nil, err
 	}
-	// An inode takes about 1 KiB of the kernel's memory, which size does not count.
-	options := fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d", spec.Disk, spec.Disk>>10)
+	size, inodes := diskSize(spec.Disk)
+	options := fmt.Sprintf("mode=0755,size=%s,nr_inodes=%s", size, inodes)
 	if err := unix.Mount("tmpfs", stage, "tmpfs", unix.MS_NODEV, options); err != nil {
 		return nil, fmt.Errorf("mount tmpfs: %w", err)
 	}

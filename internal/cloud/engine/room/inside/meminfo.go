@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -60,10 +61,13 @@ func showInProc(path string) error {
 type meminfo struct {
 	file, proc *os.File // the file with the text, and the sandbox's /proc
 	group      *os.File // the group's memory.stat; nil without a group
-	total      uint64   // the sandbox's limit in bytes
 	opened     chan struct{}
 	end        chan struct{}
 	leased     bool // this process holds a lease of the file; guarded by meminfos.mu
+
+	mu      sync.Mutex // held while the text is written
+	total   uint64     // the sandbox's limit in bytes
+	written int        // length of the text that was written last; 0 before the first
 }
 
 // newMeminfo takes the files of a MeminfoSpec.
@@ -81,7 +85,17 @@ func newMeminfo(total uint64, files *wire.Files) (*meminfo, error) {
 	return m, nil
 }
 
+// resize changes the limit in the text.
+func (m *meminfo) resize(total uint64) {
+	m.mu.Lock()
+	m.total = total
+	m.mu.Unlock()
+	m.write()
+}
+
 func (m *meminfo) write() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	var use cgroup.Memory
 	known := false
 	if m.group != nil {
@@ -90,7 +104,14 @@ func (m *meminfo) write() {
 	if !known {
 		use = m.addUp()
 	}
-	_, _ = m.file.WriteAt(memoryText(m.total, use), 0) // if memory has run out, the old text stays
+	text := memoryText(m.total, use)
+	if _, err := m.file.WriteAt(text, 0); err != nil {
+		return // if memory has run out, the old text stays
+	}
+	if len(text) < m.written { // the total was changed
+		_ = m.file.Truncate(int64(len(text))) // never fails for a shorter file
+	}
+	m.written = len(text)
 }
 
 // addUp adds up the memory of the sandbox's processes and files. It is used if no control group

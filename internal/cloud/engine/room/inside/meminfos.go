@@ -105,6 +105,16 @@ func (k *meminfos) wait(m *meminfo) bool {
 	}
 }
 
+// resize changes the total memory in the file of a sandbox at once. Without such a file it does
+// nothing.
+func (k *meminfos) resize(sandbox, total uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if m := k.kept[sandbox]; m != nil {
+		m.resize(total)
+	}
+}
+
 // drop ends the updates that keep began for the sandbox.
 func (k *meminfos) drop(sandbox uint64) {
 	k.mu.Lock()

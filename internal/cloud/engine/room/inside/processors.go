@@ -51,14 +51,12 @@ func showProcessors(processors []int) error {
 // files in /sys.
 func writeSys(processors []int) error {
 	const sys = "/sys/devices/system/cpu"
-	numbers := make([]string, len(processors))
-	for i, cpu := range processors {
-		numbers[i] = strconv.Itoa(cpu)
-		if err := os.MkdirAll(filepath.Join("root"+sys, "cpu"+numbers[i]), 0o555); err != nil {
+	for _, cpu := range processors {
+		if err := os.MkdirAll(filepath.Join("root"+sys, "cpu"+strconv.Itoa(cpu)), 0o555); err != nil {
 			return err
 		}
 	}
-	list := []byte(strings.Join(numbers, ",") + "\n")
+	list := processorList(processors)
 	files := map[string][]byte{"online": list, "present": list}
 	// From this file, programs make tables with a place for every number.
 	possible, err := os.ReadFile(sys + "/possible")
@@ -74,6 +72,15 @@ func writeSys(processors []int) error {
 		}
 	}
 	return nil
+}
+
+// processorList returns the text of a file in /sys that lists processors.
+func processorList(processors []int) []byte {
+	numbers := make([]string, len(processors))
+	for i, cpu := range processors {
+		numbers[i] = strconv.Itoa(cpu)
+	}
+	return []byte(strings.Join(numbers, ",") + "\n")
 }
 
 // onlyProcessors returns the paragraphs of cpuinfo about the given processors, and the paragraphs

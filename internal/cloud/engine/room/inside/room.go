@@ -68,6 +68,8 @@ func runRoom(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 			err = r.name(m)
 		case m.Kind == wire.KindMeminfo && !r.InPlace:
 			err = r.keepMeminfo(m, files)
+		case m.Kind == wire.KindResize && !r.InPlace:
+			err = r.resize(m, files)
 		case m.Kind == wire.KindSockets && !r.InPlace:
 			err = r.sockets(m)
 		case m.Kind == wire.KindKill:

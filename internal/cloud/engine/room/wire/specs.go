@@ -155,6 +155,14 @@ type MeminfoSpec struct {
 	Total int64 `json:"total"` // total memory in the text, in bytes
 }
 
+// ResizeSpec describes the changed resources of a sandbox for the room. The file passed with it is the
+// file system of the sandbox. A zero field means that a resource does not change.
+type ResizeSpec struct {
+	Disk       int64 `json:"disk,omitempty"`       // size of the disk in bytes
+	Memory     int64 `json:"memory,omitempty"`     // total memory in /proc/meminfo, in bytes
+	Processors []int `json:"processors,omitempty"` // processors in /proc/cpuinfo and /sys
+}
+
 // ZygoteSpec configures the zygote with the file system and isolation of a sandbox.
 type ZygoteSpec struct {
 	InitSpec

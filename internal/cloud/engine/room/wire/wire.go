@@ -37,6 +37,8 @@ const (
 	KindName    Kind = "name"    // server to room: the hostname
 	KindNamed   Kind = "named"   // room to server: the answer to name
 	KindMeminfo Kind = "meminfo" // server to room: keep the /proc/meminfo of a sandbox up to date
+	KindResize  Kind = "resize"  // server to room: change the disk of a sandbox, and the resources that its programs count
+	KindResized Kind = "resized" // room to server: the answer to resize
 	// KindSockets is sent from server to room as a request to make sockets. The room answers with a
 	// message of the same kind and sockets in the sandbox's network namespace.
 	KindSockets  Kind = "sockets"

@@ -1,0 +1,53 @@
+package lifecycle
+
+import (
+	"context"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+)
+
+// Resize changes the resources of a running sandbox. A zero field of asked does not change. Forks,
+// snapshots and pauses of the sandbox keep the new resources. Resizes of a sandbox take place one
+// after the other. Errors are a [*NotFoundError], also if the sandbox is paused, a [*RefusedError], an
+// [*engine.InUseError], [ErrClosed] and errors of the instance. If ctx ends, Resize returns the error of
+// ctx, and the resize continues.
+func (r *Registry) Resize(ctx context.Context, id string, asked engine.Resources) error {
+	return r.handle(ctx, id, onResize, func(rec *record) (*transition, error) {
+		for _, need := range []struct {
+			feature engine.Feature
+			needed  bool
+		}{
+			{engine.Resizes, true},
+			{engine.CPULimit, asked.CPUs > 0},
+			{engine.MemoryLimit, asked.MemoryBytes > 0},
+			{engine.DiskLimit, asked.DiskBytes > 0},
+		} {
+			if !need.needed {
+				continue
+			}
+			if err := rec.instance.Check(need.feature); err != nil {
+				return nil, err
+			}
+		}
+		return r.resizeLocked(rec, asked.Over(rec.Resources)), nil
+	})
+}
+
+// resizeLocked starts to give a running sandbox other resources.
+func (r *Registry) resizeLocked(rec *record, to engine.Resources) *transition {
+	id, instance := rec.ID, rec.instance
+	return r.beginLocked(rec, Resizing, func(ctx context.Context) (func() State, error) {
+		err := instance.Resize(ctx, to)
+		if err != nil {
+			await(ctx, instance)
+			r.options.Logger.WarnContext(ctx, "sandbox not resized", "sandbox", id, "error", err)
+			return func() State { return Running }, err
+		}
+		r.options.Logger.InfoContext(ctx, "sandbox resized", "sandbox", id, "cpus", to.CPUs, "memory", to.MemoryBytes, "disk", to.DiskBytes)
+		return func() State {
+			rec.Resources = to
+			r.eventLocked(rec, Event{Type: EventUpdated})
+			return Running
+		}, nil
+	})
+}
