@@ -55,7 +55,7 @@ func TestKinds(t *testing.T) {
 		{"decimal.Decimal('0.000001')", state.Decimal("0.000001")}, {"decimal.Decimal('1.23E-7')", state.Decimal("1.23E-7")},
 		{"fractions.Fraction(-2**70, 3)", big.NewRat(0, 1).SetFrac(bigint("-0x400000000000000000"), big.NewInt(3))},
 		{"uuid.UUID(int=5)", state.UUID{15: 5}},
-		{"datetime.date.min", state.Date{Year: 1, Month: 1, Day: 1}}, {"datetime.date(2026, 2, 28)", state.Date{Year: 2026, Month: 2, Day: 28}},
+		{"datetime.date.min", state.Date{Year: 1, Month: 1, Day: 1}}, {"datetime.date.max", state.Date{Year: 9999, Month: 12, Day: 31}}, {"datetime.date(2026, 2, 28)", state.Date{Year: 2026, Month: 2, Day: 28}},
 		{"datetime.time.max", state.TimeOfDay{Hour: 23, Minute: 59, Second: 59, Microsecond: 999999}},
 		{"datetime.time(1, tzinfo=ZoneInfo('Europe/Berlin'), fold=1)", state.TimeOfDay{Hour: 1, Zone: "Europe/Berlin", Fold: true}},
 		{"datetime.time(1, tzinfo=datetime.timezone.utc)", state.TimeOfDay{Hour: 1, Zone: "UTC"}},
