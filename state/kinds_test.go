@@ -202,6 +202,12 @@ func TestArrayOf(t *testing.T) {
 	if x, err := state.Elements[*time.Time](missing); err != nil || x[0] != nil || x[1] == nil || x[1].Second() != 1 {
 		t.Errorf("times of which one is missing: got %v and error %v, want no time and one", x, err)
 	}
+	surrogate := []byte{0, 0xd8, 0, 0, 'a', 0, 0, 0}
+	for _, dtype := range []string{"<U2", `[["x","<U2"]]`, `[["x","<U1"],["y","<U1"]]`, `[["x","<U1",[2]]]`} {
+		if x, err := (state.Array{Dtype: dtype, Shape: []int{1}, Data: surrogate}).At(0); err == nil || !strings.Contains(err.Error(), "the character 0xd800") {
+			t.Errorf("%s: got %v, error %v, want an error about the character", dtype, x, err)
+		}
+	}
 	big := state.Array{Dtype: ">f2", Shape: []int{4}, Data: []byte{0x3e, 0, 0xfc, 0, 0, 1, 0x80, 0}}
 	if x, err := state.Elements[float64](big); err != nil || cmp.Diff([]float64{1.5, math.Inf(-1), math.Ldexp(1, -24), math.Copysign(0, -1)}, x, cmpOptions) != "" {
 		t.Errorf("got %v, %v, want %v and no error", x, err, []float64{1.5, math.Inf(-1), math.Ldexp(1, -24), math.Copysign(0, -1)})
