@@ -41,7 +41,7 @@ func TestMalformed(t *testing.T) {
 		`{"$":"str","base64":"YQ=="}`, `{"$":"str","base64":"/w=="}`, `{"$":"list","float64":"YQ=="}`, `{"$":"list","items":[]}`,
 		`{"$":"datetime","iso":"2026-11-21"}`, `{"$":"datetime","iso":"2026-13-21T00:00:00.000000"}`, `{"$":"datetime","iso":"0000-01-01T00:00:00.000000"}`, `{"$":"datetime","iso":"2026-01-01T00:00:00.000000","offset":86400}`, `{"$":"datetime","iso":"2026-01-01T00:00:00.000000","offset":1.0}`, `{"$":"datetime","iso":"2026-01-01T00:00:00.000000","zone":"UTC"}`,
 		`{"$":"timedelta","days":1000000000,"seconds":0,"microseconds":0}`, `{"$":"timedelta","days":0,"seconds":-1,"microseconds":0}`, `{"$":"timedelta","days":0,"seconds":86400,"microseconds":0}`, `{"$":"timedelta","days":0,"seconds":0,"microseconds":1000000}`, `{"$":"timedelta","days":0,"seconds":0}`,
-		`{"$":tuple","items":[1]}`, `{"$":"tuple"1]}`, `{"$":"tuple","items":1]}`, `{"$":"int","hex":8000000000000000"}`, `{"$":"bytes","base64":YQ=="}`,
+		`["\u,12]`, `["\ud800\u,12]`, `{"$":tuple","items":[1]}`, `{"$":"tuple"1]}`, `{"$":"tuple","items":1]}`, `{"$":"int","hex":8000000000000000"}`, `{"$":"bytes","base64":YQ=="}`,
 		`{"$":"dict","items":[1,2]]}`, `{"$":"dict","items":[[1,2],3,4]]}`, `{"$":"dict","items":[[1,2]}`, `{"$":"dict","items":[[1:2]]}`,
 		`{"$":"opaque","type":"x"}`, `{"$":"none"}`, `{"$":"bool"}`,
 	} {
