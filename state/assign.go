@@ -158,9 +158,7 @@ func setBytes(n node, v reflect.Value) bool {
 
 // tooLarge returns the error for a number that the type cannot represent exactly.
 func (d *decoder) tooLarge(n node, v reflect.Value) error {
-	e := &DecodeError{Offset: d.pos, Type: v.Type()}
-	e.Reason = "a Python " + string(n.kind) + " that " + v.Type().String() + " cannot hold"
-	return e
+	return d.unfit(v, "a Python %s that %s cannot hold", n.kind, v.Type())
 }
 
 // sequence stores a list, tuple or set.
@@ -192,12 +190,12 @@ func (d *decoder) sequence(n node, v reflect.Value) error {
 		length := 0
 		err := d.each(n, func(i int) (reflect.Value, error) {
 			if length++; length > v.Len() {
-				return reflect.Value{}, d.fail("a Python %s with more items than %s has", n.kind, t)
+				return reflect.Value{}, d.unfit(v, "a Python %s with more items than %s has", n.kind, t)
 			}
 			return v.Index(i), nil
 		}, nil)
 		if err == nil && length != v.Len() {
-			err = d.fail("a Python %s of %d items cannot be stored in %s", n.kind, length, t)
+			err = d.unfit(v, "a Python %s of %d items cannot be stored in %s", n.kind, length, t)
 		}
 		return err
 	case t.Kind() == reflect.Map && t.Elem() == emptyType && n.kind != KindList && n.kind != KindTuple:
@@ -270,7 +268,7 @@ func (d *decoder) each(n node, target func(i int) (reflect.Value, error), done f
 // put stores one entry of a map.
 func (d *decoder) put(m, k, v reflect.Value) error {
 	if !k.Comparable() {
-		return d.fail("a key that Go cannot compare: decode into Dict")
+		return d.unfit(m, "a key that Go cannot compare: decode into Dict")
 	}
 	if m.MapIndex(k).IsValid() {
 		return d.fail("a key that is there twice")
@@ -304,14 +302,14 @@ func (d *decoder) dict(n node, v reflect.Value) error {
 func (d *decoder) structure(n node, v reflect.Value) error {
 	f := fieldsOf(v.Type())
 	if f.err != "" {
-		return d.fail("%s: %s", v.Type(), f.err)
+		return d.unfit(v, "%s: %s", v.Type(), f.err)
 	}
 	const folded, exact = 1, 2 // how the field was found: by its key in another case, or exactly
 	seen := make([]int, len(f.list))
 	into := -1
 	return d.pairs(n, func(start int, n node) error {
 		if n.kind != KindStr {
-			return d.fail("a Python %s as a key cannot be stored in %s", n.kind, v.Type())
+			return d.unfit(v, "a Python %s as a key cannot be stored in %s", n.kind, v.Type())
 		}
 		at, same, known := f.find(n.str)
 		how := folded
@@ -325,7 +323,7 @@ func (d *decoder) structure(n node, v reflect.Value) error {
 		case seen[at] == how && same:
 			return d.fail("a key that is there twice")
 		case seen[at] == how:
-			return d.fail("two keys that differ only in case from the field %s of %s", f.list[at].name, v.Type())
+			return d.unfit(v, "two keys that differ only in case from the field %s of %s", f.list[at].name, v.Type())
 		}
 		seen[at] = how
 		return nil
@@ -339,7 +337,7 @@ func (d *decoder) structure(n node, v reflect.Value) error {
 		}
 		x, ok := settable(v, f.list[into].index)
 		if !ok {
-			return d.fail("%s has its field in a nil pointer to an unexported type", v.Type())
+			return d.unfit(v, "%s has its field in a nil pointer to an unexported type", v.Type())
 		}
 		return d.decode(x)
 	})

@@ -88,7 +88,12 @@ func (d *decoder) mismatch(n node, v reflect.Value) error {
 }
 
 func (d *decoder) refused(what string, v reflect.Value) error {
-	return &DecodeError{Offset: d.pos, Type: v.Type(), Reason: fmt.Sprintf("%s cannot be stored in %s", what, v.Type())}
+	return d.unfit(v, "%s cannot be stored in %s", what, v.Type())
+}
+
+// unfit returns the error about a value that is not malformed, but does not fit the target v.
+func (d *decoder) unfit(v reflect.Value, format string, args ...any) error {
+	return &DecodeError{Offset: d.pos, Type: v.Type(), Reason: fmt.Sprintf(format, args...)}
 }
 
 // assign stores a value that begins at start and whose opening has been read.

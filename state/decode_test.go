@@ -41,6 +41,8 @@ func TestMalformed(t *testing.T) {
 		`{"$":"str","base64":"YQ=="}`, `{"$":"str","base64":"/w=="}`, `{"$":"list","float64":"YQ=="}`, `{"$":"list","items":[]}`,
 		`{"$":"datetime","iso":"2026-11-21"}`, `{"$":"datetime","iso":"2026-13-21T00:00:00.000000"}`, `{"$":"datetime","iso":"0000-01-01T00:00:00.000000"}`, `{"$":"datetime","iso":"2026-01-01T00:00:00.000000","offset":86400}`, `{"$":"datetime","iso":"2026-01-01T00:00:00.000000","offset":1.0}`, `{"$":"datetime","iso":"2026-01-01T00:00:00.000000","zone":"UTC"}`,
 		`{"$":"timedelta","days":1000000000,"seconds":0,"microseconds":0}`, `{"$":"timedelta","days":0,"seconds":-1,"microseconds":0}`, `{"$":"timedelta","days":0,"seconds":86400,"microseconds":0}`, `{"$":"timedelta","days":0,"seconds":0,"microseconds":1000000}`, `{"$":"timedelta","days":0,"seconds":0}`,
+		`["\u,12]`, `["\ud800\u,12]`, `{"$":tuple","items":[1]}`, `{"$":"tuple"1]}`, `{"$":"tuple","items":1]}`, `{"$":"int","hex":8000000000000000"}`, `{"$":"bytes","base64":YQ=="}`,
+		`{"$":"dict","items":[1,2]]}`, `{"$":"dict","items":[[1,2],3,4]]}`, `{"$":"dict","items":[[1,2]}`, `{"$":"dict","items":[[1:2]]}`,
 		`{"$":"opaque","type":"x"}`, `{"$":"none"}`, `{"$":"bool"}`,
 	} {
 		malformed(t, document(body))
@@ -51,8 +53,8 @@ func malformed(t *testing.T, doc []byte) {
 	t.Helper()
 	var v any
 	err := state.Unmarshal(doc, &v)
-	if _, ok := errors.AsType[*state.DecodeError](err); !ok {
-		t.Errorf("%.100s decodes to %v, %v, want a *state.DecodeError", doc, v, err)
+	if e, ok := errors.AsType[*state.DecodeError](err); !ok || e.Type != nil {
+		t.Errorf("%.100s decodes to %v, %v, want a *state.DecodeError without a type", doc, v, err)
 	}
 	if _, err := state.Parse(doc, state.Bounds{}); err == nil {
 		t.Errorf("%.100s is a value, want an error", doc)
@@ -128,13 +130,14 @@ func TestMismatch(t *testing.T) {
 			}
 			continue
 		}
-		if e, ok := errors.AsType[*state.DecodeError](err); !ok || !strings.Contains(e.Error(), test.error) {
-			t.Errorf("%s into %T: %v, want %q", test.body, test.target, err, test.error)
+		if e, ok := errors.AsType[*state.DecodeError](err); !ok || e.Type == nil || !strings.Contains(e.Error(), test.error) {
+			t.Errorf("%s into %T: %v, want %q and a type", test.body, test.target, err, test.error)
 		}
 	}
 	for _, target := range []any{nil, 1, (*int)(nil)} {
-		if err := state.Unmarshal(document(`1`), target); err == nil {
-			t.Errorf("decodes into %T, want an error", target)
+		err := state.Unmarshal(document(`1`), target)
+		if e, ok := errors.AsType[*state.DecodeError](err); !ok || e.Type != reflect.TypeOf(target) {
+			t.Errorf("into %T: got %v, want a *state.DecodeError with this type", target, err)
 		}
 	}
 }

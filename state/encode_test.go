@@ -70,6 +70,7 @@ func TestRefused(t *testing.T) {
 		{"larger exponent", state.Decimal("10e999999999999999999"), "out of Python's range"},
 		{"date", state.Date{Year: 2026, Month: 2, Day: 30}, "a date that Python does not have: 2026-02-30"},
 		{"date before year 1", state.Date{Year: 0, Month: 2, Day: 3}, "a date that Python does not have"},
+		{"date after year 9999", state.Date{Year: 10000, Month: 2, Day: 3}, "a date that Python does not have"},
 		{"time of day", state.TimeOfDay{Hour: 24}, "malformed time"},
 		{"zone", state.TimeOfDay{Zone: "C E T"}, "neither UTC"},
 		{"timedelta", state.Timedelta{Seconds: -1}, "a timedelta that Python does not have"},

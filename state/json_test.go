@@ -42,7 +42,7 @@ func TestFromJSON(t *testing.T) {
 		t.Errorf("got %v, %v, want the order of the text", ordered, err)
 	}
 	for _, text := range []string{
-		"", "nul", "1 2", "[1", `{"a"`, `{"a":1,"a":2}`, "[1}", "NaN", "1e999", strings.Repeat("9", 4301),
+		"", "nul", "1 2", "[1", `{"a"`, `{"a":1,"a":2}`, "[1}", "NaN", "1e999", "[1e999,1]", `{"a":1e999,"b":1}`, strings.Repeat("9", 4301),
 		strings.Repeat("[", state.DefaultMaxDepth+1) + strings.Repeat("]", state.DefaultMaxDepth+1),
 	} {
 		if v, err := state.FromJSON([]byte(text)); err == nil {

@@ -1,6 +1,7 @@
 package state_test
 
 import (
+	"encoding/binary"
 	"image"
 	"image/color"
 	"math"
@@ -55,7 +56,7 @@ func TestKinds(t *testing.T) {
 		{"decimal.Decimal('0.000001')", state.Decimal("0.000001")}, {"decimal.Decimal('1.23E-7')", state.Decimal("1.23E-7")},
 		{"fractions.Fraction(-2**70, 3)", big.NewRat(0, 1).SetFrac(bigint("-0x400000000000000000"), big.NewInt(3))},
 		{"uuid.UUID(int=5)", state.UUID{15: 5}},
-		{"datetime.date.min", state.Date{Year: 1, Month: 1, Day: 1}}, {"datetime.date(2026, 2, 28)", state.Date{Year: 2026, Month: 2, Day: 28}},
+		{"datetime.date.min", state.Date{Year: 1, Month: 1, Day: 1}}, {"datetime.date.max", state.Date{Year: 9999, Month: 12, Day: 31}}, {"datetime.date(2026, 2, 28)", state.Date{Year: 2026, Month: 2, Day: 28}},
 		{"datetime.time.max", state.TimeOfDay{Hour: 23, Minute: 59, Second: 59, Microsecond: 999999}},
 		{"datetime.time(1, tzinfo=ZoneInfo('Europe/Berlin'), fold=1)", state.TimeOfDay{Hour: 1, Zone: "Europe/Berlin", Fold: true}},
 		{"datetime.time(1, tzinfo=datetime.timezone.utc)", state.TimeOfDay{Hour: 1, Zone: "UTC"}},
@@ -202,6 +203,24 @@ func TestArrayOf(t *testing.T) {
 	if x, err := state.Elements[*time.Time](missing); err != nil || x[0] != nil || x[1] == nil || x[1].Second() != 1 {
 		t.Errorf("times of which one is missing: got %v and error %v, want no time and one", x, err)
 	}
+	for dtype, times := range map[string]map[int64]string{
+		"<M8[ns]":          {math.MaxInt64: "2262-04-11 23:47:16.854775807", math.MinInt64 + 1: "1677-09-21 00:12:43.145224193"},
+		"<M8[999999999ns]": {1: "1970-01-01 00:00:00.999999999", 9223372046: "2262-04-11 23:47:16.776627954", 9223372047: "", -9223372046: "1677-09-21 00:12:43.223372046", -9223372047: ""},
+		"<M8[0ns]":         {1: ""},
+	} {
+		for value, want := range times {
+			x, err := (state.Array{Dtype: dtype, Shape: []int{1}, Data: binary.LittleEndian.AppendUint64(nil, uint64(value))}).At(0)
+			if got, ok := x.(time.Time); ok != (want != "") || ok && got.Format("2006-01-02 15:04:05.999999999") != want {
+				t.Errorf("%s of %d: got %v, error %v, want %q", dtype, value, x, err, want)
+			}
+		}
+	}
+	surrogate := []byte{0, 0xd8, 0, 0, 'a', 0, 0, 0}
+	for _, dtype := range []string{"<U2", `[["x","<U2"]]`, `[["x","<U1"],["y","<U1"]]`, `[["x","<U1",[2]]]`} {
+		if x, err := (state.Array{Dtype: dtype, Shape: []int{1}, Data: surrogate}).At(0); err == nil || !strings.Contains(err.Error(), "the character 0xd800") {
+			t.Errorf("%s: got %v, error %v, want an error about the character", dtype, x, err)
+		}
+	}
 	big := state.Array{Dtype: ">f2", Shape: []int{4}, Data: []byte{0x3e, 0, 0xfc, 0, 0, 1, 0x80, 0}}
 	if x, err := state.Elements[float64](big); err != nil || cmp.Diff([]float64{1.5, math.Inf(-1), math.Ldexp(1, -24), math.Copysign(0, -1)}, x, cmpOptions) != "" {
 		t.Errorf("got %v, %v, want %v and no error", x, err, []float64{1.5, math.Inf(-1), math.Ldexp(1, -24), math.Copysign(0, -1)})
@@ -233,6 +252,19 @@ func TestTableOf(t *testing.T) {
 	}
 	if x, err := state.Values[*int64](units); err != nil || x[1] != nil || *x[0] != 3 {
 		t.Errorf("got %v, %v, want 3, then nil, and no error", x, err)
+	}
+	for year, want := range map[int]bool{0: false, 1: true, 1677: true, 1678: true, 2261: true, 2262: true, 9999: true, 10000: false} {
+		at := time.Date(year, 7, 2, 3, 4, 5, 6000, time.UTC)
+		column, err := state.ColumnOf("when", []time.Time{at})
+		if err == nil {
+			var x []time.Time
+			if x, err = state.Values[time.Time](column); err == nil && !x[0].Equal(at) {
+				t.Errorf("the year %d: got %v, want %v", year, x, at)
+			}
+		}
+		if (err == nil) != want {
+			t.Errorf("the year %d: got error %v, want it to be possible: %v", year, err, want)
+		}
 	}
 }
 

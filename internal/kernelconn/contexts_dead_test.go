@@ -31,6 +31,7 @@ type mortalKernels struct {
 	mu       sync.Mutex
 	contexts []Context
 	dead     map[string]bool
+	fails    string // method of the requests about contexts that fail
 	sockets  map[string][]*jupytertest.Kernel
 	runs     map[string][]string // code by context
 	asked    []string            // requests to Jupyter
@@ -50,6 +51,9 @@ func (m *mortalKernels) serveContexts(w http.ResponseWriter, r *http.Request) {
 	defer m.mu.Unlock()
 	id, verb, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/contexts"), "/"), "/")
 	switch {
+	case r.Method == m.fails:
+		w.WriteHeader(http.StatusInsufficientStorage)
+		_, _ = io.WriteString(w, "no room")
 	case r.Method == http.MethodGet:
 		_ = json.NewEncoder(w).Encode(m.contexts)
 	case id == "":
@@ -233,6 +237,39 @@ func TestDeadContextIsReplaced(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestContextsFail checks that an interpreter that cannot list or create contexts is an error of the
+// call, which names the cause, and that calls succeed afterwards.
+func TestContextsFail(t *testing.T) {
+	t.Parallel()
+	m := newMortalKernels(t)
+	ks := m.kernels()
+	fail := func(method string) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.fails = method
+	}
+	wantError := func(want string, err error) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "no room") {
+			t.Errorf("got %v, want an error with %q and the cause", err, want)
+		}
+	}
+	fail(http.MethodGet)
+	_, err := ks.Contexts(t.Context())
+	wantError("GET /contexts", err)
+	wantError("list contexts: ", runIn(t, ks, "", "code"))
+	fail("")
+	made, err := ks.Create(t.Context(), Context{Language: "python"})
+	must.Do(t, err)
+	must.Is(t, runIn(t, ks, made.ID, "die"), ErrDied)
+	fail(http.MethodPost)
+	wantError("create a context in place of "+made.ID, runIn(t, ks, made.ID, "code"))
+	_, err = ks.Create(t.Context(), Context{Language: "python"})
+	wantError("POST /contexts", err)
+	fail("")
+	must.Do(t, runIn(t, ks, made.ID, "code"))
 }
 
 // A death between two calls is reported to the next call, once.

@@ -67,11 +67,10 @@ func (e *execution) withCause(err error) error {
 	if e.explained {
 		return err
 	}
-	timeout := time.NewTimer(causeTimeout)
-	defer timeout.Stop()
+	timeout := time.After(causeTimeout)
 	for {
 		select {
-		case <-timeout.C:
+		case <-timeout:
 			return err
 		case m := <-e.messages:
 			if m == nil || m.Parent.MsgID != e.id {
@@ -93,13 +92,12 @@ func (k *Kernel) afterwards(ctx context.Context, e *execution) error {
 	if !e.wasInterrupted() || e.interrupting.Load() {
 		return nil
 	}
-	timeout := time.NewTimer(afterInterrupt)
-	defer timeout.Stop()
+	timeout := time.After(afterInterrupt)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-timeout.C:
+		case <-timeout:
 			return nil
 		case m := <-e.messages:
 			if m == nil {

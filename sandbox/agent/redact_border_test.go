@@ -420,6 +420,26 @@ def told(name, arguments):
 	})
 }
 
+// TestMalformedOutput checks that a message that cannot be redacted is an error, and is not passed on.
+func TestMalformedOutput(t *testing.T) {
+	t.Parallel()
+	redact, err := newRedactor([]string{"a secret"})
+	must.Do(t, err)
+	handle, flush := redact.output(func(m *jupyter.Message) error {
+		t.Errorf("got the message %s %q, want none", m.Header.MsgType, m.Content)
+		return nil
+	})
+	for kind, content := range map[string]string{
+		"stream": `{"name":"stdout","text":`, "display_data": `{"data":`, "error": ``,
+	} {
+		err := handle(&jupyter.Message{Header: jupyter.Header{MsgType: kind}, Content: []byte(content)})
+		if err == nil || !strings.Contains(err.Error(), "read the kernel's "+kind+": ") {
+			t.Errorf("%s: got error %v, want that the message is malformed", kind, err)
+		}
+	}
+	must.Do(t, flush())
+}
+
 // TestSecretInRecords checks texts that do not come from the kernel's code: the value and the
 // stack of a panic, the end of a step, keys and numbers of displayed data, reports of the guard,
 // and answers that have a secret only when Python shows them.

@@ -33,7 +33,10 @@ func TestToolboxConverts(t *testing.T) {
 	var got parcel
 	send, err := NewTool("send", "", func(_ context.Context, p parcel) (any, error) { got = p; return p.Data, nil })
 	must.Do(t, err)
-	box, err := NewToolbox(send)
+	taken := any("nothing")
+	take, err := NewTool("take", "", func(_ context.Context, p struct{ X any }) (int, error) { taken = p.X; return 1, nil })
+	must.Do(t, err)
+	box, err := NewToolbox(send, take)
 	must.Do(t, err)
 	result, err := box.Call(t.Context(), "send", json.RawMessage(`{"at":"2026-11-28T08:00:00Z","wait":"PT1H0.5S","data":"YWI=","tags":["x","y"],
 		"parts":[{"blobs":{"a":"Yw=="}}],"big":123456789012345678901234567890,"rate":2}`))
@@ -49,6 +52,15 @@ func TestToolboxConverts(t *testing.T) {
 	}
 	if got.Big.String() != "123456789012345678901234567890" || got.Rate != 2 {
 		t.Errorf("got %v, %v", got.Big, got.Rate)
+	}
+	// An optional parameter that is null is missing. A required one that is null is None.
+	_, err = box.Call(t.Context(), "send", json.RawMessage(`{"parts":null,"big":null,"rate":null}`))
+	must.Do(t, err)
+	if got.Parts != nil || got.Big != nil || got.Rate != 0 {
+		t.Errorf("got %v, %v, %v, want none of them", got.Parts, got.Big, got.Rate)
+	}
+	if _, err := box.Call(t.Context(), "take", json.RawMessage(`{"X":null}`)); err != nil || taken != nil {
+		t.Errorf("got %v, error %v, want None", taken, err)
 	}
 	for arguments, want := range map[string]string{
 		`{"data":"%"}`:                    "TypeError: send: wrong arguments: data: read base64: illegal base64",

@@ -150,18 +150,21 @@ func TestDownload(t *testing.T) {
 	sb, home := newSandbox(t)
 	write(t, home, "plain", "text", 0o644)
 	write(t, home, "tree/deep/a", "a", 0o640)
+	must.Do(t, os.Symlink("plain", filepath.Join(home, "to-plain")))
+	must.Do(t, os.Symlink("tree", filepath.Join(home, "to-tree")))
 	local := t.TempDir()
 	write(t, local, "old", "much longer", 0o644)
 	write(t, local, "dir/kept", "kept", 0o644)
 	at := func(name string) string { return filepath.Join(local, name) }
 	f := flags(nil, []pair{
 		{"plain", at("old")}, {"plain", at("dir")}, {"~/plain", at("new") + "/"}, {"plain", at("a/b/c")},
-		{"tree", at("copy")}, {"tree/", at("dir")},
+		{"tree", at("copy")}, {"tree/", at("dir")}, {"to-plain", at("linked")}, {"to-tree", at("linked-tree")},
 	})
 	must.Do(t, f.In(sb, "", os.Stderr).DownloadAfter(t.Context(), "run", nil))
 	want := map[string]string{
 		"old": "-rw-r--r-- text", "dir/kept": "-rw-r--r-- kept", "dir/plain": "-rw-r--r-- text", "new/plain": "-rw-r--r-- text",
 		"a/b/c": "-rw-r--r-- text", "copy/deep/a": "-rw-r----- a", "dir/deep/a": "-rw-r----- a",
+		"linked": "-rw-r--r-- text", "linked-tree/deep/a": "-rw-r----- a",
 	}
 	if diff := cmp.Diff(want, list(t, local)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

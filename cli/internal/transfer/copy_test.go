@@ -55,6 +55,32 @@ func (s dirStore) DownloadDir(_ context.Context, dir, local string, _ *Copy) err
 	return os.CopyFS(local, os.DirFS(filepath.Join(s.dir, dir)))
 }
 
+// countingStore counts the files that are open.
+type countingStore struct {
+	dirStore
+	open *int
+}
+
+func (s countingStore) Open(ctx context.Context, name string) (io.ReadCloser, error) {
+	file, err := s.dirStore.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	*s.open++
+	return closing{file, func() { *s.open-- }}, nil
+}
+
+// closing calls a function when it is closed.
+type closing struct {
+	io.ReadCloser
+	closed func()
+}
+
+func (c closing) Close() error {
+	c.closed()
+	return c.ReadCloser.Close()
+}
+
 // tree makes a directory with files whose content is their name; "there" is an empty
 // directory in it.
 func tree(t *testing.T, names ...string) string {
@@ -156,6 +182,21 @@ func TestStreams(t *testing.T) {
 	}
 }
 
+// TestNoTemporaryDirectory checks that a copy between stores fails if it cannot make its temporary
+// directory, and does not use the current directory in its place.
+func TestNoTemporaryDirectory(t *testing.T) {
+	source, target, here := tree(t, "tree/in"), tree(t), t.TempDir()
+	t.Chdir(here)
+	gone := filepath.Join(here, "gone")
+	t.Setenv("TMPDIR", gone)
+	t.Setenv("TMP", gone) // on Windows
+	c := Copy{Recursive: true}
+	must.Is(t, c.Run(t.Context(), End{dirStore{source}, "tree"}, End{dirStore{target}, "new"}), fs.ErrNotExist)
+	if got := append(files(t, here), files(t, target)...); len(got) > 0 {
+		t.Errorf("got the files %v, want none", got)
+	}
+}
+
 func isUsage(err error) bool {
 	_, ok := errors.AsType[*cmdutil.UsageError](err)
 	return ok
@@ -165,13 +206,17 @@ func isUsage(err error) bool {
 func TestNoHalfFile(t *testing.T) {
 	t.Parallel()
 	source, target := tree(t, "broken", "large"), tree(t, "old")
+	open := 0
 	for name, want := range map[string]error{"broken": errBroken, "large": sandbox.ErrTooLarge} {
 		for _, to := range []string{"old", "new"} {
 			c := Copy{BoundFiles: true, MaxBytes: 4}
-			if err := c.Run(t.Context(), End{dirStore{source}, name}, End{Path: filepath.Join(target, to)}); !errors.Is(err, want) {
+			if err := c.Run(t.Context(), End{countingStore{dirStore{source}, &open}, name}, End{Path: filepath.Join(target, to)}); !errors.Is(err, want) {
 				t.Errorf("%s to %s: got %v, want %v", name, to, err, want)
 			}
 		}
+	}
+	if open != 0 {
+		t.Errorf("%d files stay open", open)
 	}
 	if got := files(t, target); !slices.Equal(got, []string{"old"}) {
 		t.Errorf("got %v, want the old file alone", got)

@@ -1,8 +1,18 @@
 package transfer
 
 import (
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"path"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 func TestFromHome(t *testing.T) {
@@ -14,4 +24,49 @@ func TestFromHome(t *testing.T) {
 			t.Errorf("fromHome(%q) = %q, want %q", in, got, want)
 		}
 	}
+}
+
+// TestModesOfVolumes checks which mode a file gets in a volume, and the modes of a volume's entries.
+func TestModesOfVolumes(t *testing.T) {
+	t.Parallel()
+	var wrote []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		switch name := query.Get("path"); {
+		case r.URL.Path == "/volumes":
+			fmt.Fprint(w, `[{"volumeID":"v","name":"data"}]`)
+		case r.URL.Path == "/volumes/v":
+			fmt.Fprint(w, `{"volumeID":"v","name":"data","token":"t"}`)
+		case r.Method == http.MethodPut:
+			text, _ := io.ReadAll(r.Body)
+			wrote = append(wrote, fmt.Sprintf("%s %s %s", name, query.Get("mode"), text))
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprint(w, `{"type":"file"}`)
+		case name == "/gone":
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"code":"path_not_found","message":"nothing"}`)
+		default:
+			fmt.Fprintf(w, `{"type":%q,"mode":%d}`, strings.Trim(name, "/"), 0o4755)
+		}
+	}))
+	defer server.Close()
+	client, err := sandbox.NewClient(sandbox.WithAPIKey("e2b_00000000"), sandbox.WithAPIURL(server.URL), sandbox.WithVolumeURL(server.URL), sandbox.WithEnvFile(""))
+	must.Do(t, err)
+	defer client.Close()
+	volume, err := client.Volumes.Open(t.Context(), "data")
+	must.Do(t, err)
+	store := InVolume(volume, "").Store
+	for _, mode := range []fs.FileMode{0o644, 0o755, 0o600, 0o100, 0o010, 0o001} {
+		must.Do(t, store.Write(t.Context(), fmt.Sprintf("/%o", mode), strings.NewReader("text"), mode, nil))
+	}
+	if want := []string{"/644  text", "/755 493 text", "/600  text", "/100 493 text", "/10 493 text", "/1 493 text"}; !slices.Equal(wrote, want) {
+		t.Errorf("the volume got %q, want %q", wrote, want)
+	}
+	for kind, want := range map[string]fs.FileMode{"file": 0o755, "directory": fs.ModeDir | 0o755, "symlink": fs.ModeSymlink} {
+		if mode, err := store.Mode(t.Context(), "/"+kind); err != nil || mode != want {
+			t.Errorf("a %s: got the mode %v, error %v, want %v", kind, mode, err, want)
+		}
+	}
+	_, err = store.Mode(t.Context(), "/gone")
+	must.Is(t, err, sandbox.ErrNotFound)
 }

@@ -256,7 +256,7 @@ func Admit(ctx context.Context) {
 	l := q.conn.listener
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, open := l.conns[q.conn]; !open || q.admitted {
+	if q.admitted {
 		return
 	}
 	q.admitted = true

@@ -28,6 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // no others. Requests to /hang are served until hung is closed. Requests to /upgrade take over the
 // connection and never use it.
 type server struct {
+	limit   *limit
 	address string
 	hanging chan struct{} // receives one value for each request that hangs or is upgraded
 	hung    chan struct{}
@@ -59,7 +60,7 @@ func start(t *testing.T, limit int, strangers time.Duration) *server {
 	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must.Do(t, err)
 	l := New(inner.(*net.TCPListener), Options{Max: limit, Patience: strangers, Logger: slog.New(slog.NewTextHandler(s.log, nil)), Advice: "; advice"})
-	s.address = l.Addr().String()
+	s.limit, s.address = l.limit, l.Addr().String()
 	var handlers sync.WaitGroup
 	server := &http.Server{
 		ConnContext: ConnContext,
@@ -70,9 +71,9 @@ func start(t *testing.T, limit int, strangers time.Duration) *server {
 			switch r.URL.Path {
 			case "/known":
 				Admit(r.Context())
+				Admit(r.Context()) // counts only once
 			case "/hang":
 				Admit(r.Context())
-				Admit(r.Context()) // counts only once
 				s.hanging <- struct{}{}
 				<-s.hung
 			case "/upgrade":
@@ -256,6 +257,23 @@ func TestStrangersEnd(t *testing.T) {
 	}
 }
 
+// TestStrangersAreForgotten checks that a connection that was a stranger for too long no longer
+// counts, even if the server has not noticed that it was closed.
+func TestStrangersAreForgotten(t *testing.T) {
+	t.Parallel()
+	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must.Do(t, err)
+	l := New(inner.(*net.TCPListener), Options{Max: 1, Patience: 1, Logger: slog.New(slog.DiscardHandler)})
+	client, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
+	must.Do(t, err)
+	defer client.Close()
+	if _, err := l.Accept(); err != nil { // closed by the listener
+		t.Fatal(err)
+	}
+	patience.Until(t, "no connection counts", func() bool { return l.Count() == 0 })
+	must.Do(t, l.Close())
+}
+
 func isTimeout(err error) bool {
 	e, ok := errors.AsType[net.Error](err)
 	return ok && e.Timeout()
@@ -307,6 +325,14 @@ func TestOldestIdleMakesRoom(t *testing.T) {
 	late.mustEnd(t, "one for which there is no room")
 	if got := s.log.text(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "limit=4") || !strings.Contains(got, "in use; advice") {
 		t.Errorf("the log says %q, want one line with %q and %q", got, "limit=4", "in use; advice")
+	}
+	s.limit.mu.Lock()
+	s.limit.warned = s.limit.warned.Add(-warnEvery)
+	s.limit.mu.Unlock()
+	late = s.dial(t)
+	late.mustEnd(t, "another one without room")
+	if got := s.log.text(); strings.Count(got, "\n") != 2 {
+		t.Errorf("after %v the log says %q, want a second line", warnEvery, got)
 	}
 	_ = busy[0].Close() // makes room once the server notices
 	for served := false; !served; {

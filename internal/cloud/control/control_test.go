@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/builds"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
@@ -87,7 +89,20 @@ func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 	return s
 }
 
-// newBuilder returns a builder whose sandboxes do not start.
+// images contains every image that does not have the tag missing. Each pull creates the layer anew.
+type images struct{ layers *layers.Set }
+
+func (i images) Pull(_ context.Context, reference string, _ *image.Auth, _ func(string)) (image.Image, error) {
+	if strings.HasSuffix(reference, ":missing") {
+		return image.Image{}, errors.New("there is no such image")
+	}
+	id, err := i.layers.Add(func(dir string, share bool) (bool, error) {
+		return share, os.WriteFile(filepath.Join(dir, "files"), nil, 0o600)
+	})
+	return image.Image{Digest: "sha256:1", Layers: []string{id}}, err
+}
+
+// newBuilder returns a builder whose sandboxes do not start. Of the engines, only Docker has images.
 func newBuilder(t *testing.T, st *store.Store, set *layers.Set, all *templates.Registry, change ...func(*builds.Options)) *builds.Builder {
 	t.Helper()
 	o := builds.Options{
@@ -95,6 +110,13 @@ func newBuilder(t *testing.T, st *store.Store, set *layers.Set, all *templates.R
 		Launch: func(context.Context, lifecycle.Spec) (builds.Sandbox, error) {
 			return nil, errors.New("no sandbox here")
 		},
+		Target: func(_ context.Context, name engine.Name) (t builds.Target, err error) {
+			if name == engine.Docker {
+				t.Images = images{set}
+			}
+			return t, nil
+		},
+		Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {
 		c(&o)

@@ -19,6 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/protocol"
@@ -117,6 +118,36 @@ func TestImageOf(t *testing.T) {
 	} {
 		if response, text := s.do(t, "POST", "/v2/sandboxes", body); response.StatusCode != want {
 			t.Errorf("%.80s: got %d %s, want %d", body, response.StatusCode, text, want)
+		}
+	}
+}
+
+// TestImagesAreReleased checks that no request holds the layers of its image after the answer,
+// whatever the result. The file of an image is read for each request. Each time it gives another
+// layer, which replaces the last one in the cache.
+func TestImagesAreReleased(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	ref := templates.ParseReference("docker")
+	_, err := s.templates.Add(&ref, templates.Build{Content: templates.Content{Engine: engine.Docker}})
+	must.Do(t, err)
+	for _, test := range []struct {
+		body   string
+		launch error
+		status int
+	}{
+		{`"image":"oci:/dir"`, nil, 201},
+		{`"image":"oci:/dir"`, nil, 201},
+		{`"image":"oci:/dir","volumeMounts":[{"name":"none","path":"/x"}]`, nil, 400},
+		{`"image":"oci:/dir"`, errors.New("no room"), 500},
+		{`"image":"oci:/dir:missing"`, nil, 400},
+	} {
+		s.fakes.Fail(test.launch)
+		s.must(t, "POST", "/v2/sandboxes", `{"templateID":"docker",`+test.body+`}`, test.status)
+		all, err := s.options.Store.Records(store.Layers)
+		must.Do(t, err)
+		if len(all) != 1 {
+			t.Errorf("%s: %d layers are kept, want the one in the cache", test.body, len(all))
 		}
 	}
 }

@@ -153,7 +153,7 @@ func (f *keyFile) parse(text string) (keys []apiKey, err error) {
 		switch {
 		case line == "" || line[0] == '#':
 		case !isStrong(line):
-			err = errors.Join(err, fmt.Errorf("%s, line %d: an API key is e2b_ and at least %d hexadecimal digits in lower case, as `echo e2b_$(openssl rand -hex %d)` prints one", f.path, n, minKeyDigits, keyBytes))
+			err = errors.Join(err, fmt.Errorf("%s, line %d: an API key is e2b_ and an even number of hexadecimal digits in lower case, at least %d, as `echo e2b_$(openssl rand -hex %d)` prints one", f.path, n, minKeyDigits, keyBytes))
 		default:
 			hash := hashOf(line)
 			keys = append(keys, apiKey{ID: idOf(hash), Name: filepath.Base(f.path), Hash: hash, Mask: maskOf(line), CreatedAt: f.seen.ModTime().UTC()})

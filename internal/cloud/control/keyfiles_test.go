@@ -22,6 +22,7 @@ func TestOpenKeyFiles(t *testing.T) {
 	}{
 		"keys":              {text: "# ours\n\n" + key + "\n " + key + "0b \n", keys: 2},
 		"a short key":       {text: key + "\n" + key[:len(key)-1] + "\n", err: "line 2"},
+		"an odd number":     {text: key + "0\n", err: "line 1: an API key is e2b_ and an even number of hexadecimal digits in lower case, at least 40,"},
 		"no key":            {text: "# none\n", err: "have no key"},
 		"the largest file":  {text: key + "\n" + strings.Repeat("#", maxKeyFile-len(key)-1), keys: 1},
 		"a larger file":     {text: key + "\n" + strings.Repeat("#", maxKeyFile-len(key)), err: "larger than"},

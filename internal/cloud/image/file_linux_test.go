@@ -79,21 +79,25 @@ func TestFiles(t *testing.T) {
 	}
 	must.Do(t, os.WriteFile(at("text"), []byte(strings.Repeat("text", 1000)), 0o600))
 	three := imageOf(t, layerOf(t, types.OCILayer, "a", "4"), layerOf(t, types.OCILayer, "b", "5"))
-	writeLayout(t, at("damaged"), map[string]v1.Image{"latest": three})
-	writeLayout(t, at("linked"), map[string]v1.Image{"latest": three})
-	if ls, err := three.Layers(); err != nil {
-		t.Fatal(err)
-	} else if digest, err := ls[1].Digest(); err != nil {
-		t.Fatal(err)
-	} else {
-		blob := filepath.Join("blobs", "sha256", digest.Hex)
-		text, err := os.ReadFile(filepath.Join(at("damaged"), blob))
+	all, err := three.Layers()
+	must.Do(t, err)
+	digest, err := all[1].Digest()
+	must.Do(t, err)
+	blob := filepath.Join("blobs", "sha256", digest.Hex)
+	for name, damage := range map[string]func(text []byte){
+		"damaged":          func(text []byte) { text[len(text)-1] ^= 1 },
+		"damaged-head":     func(text []byte) { text[2] ^= 1 }, // the compression's method
+		"damaged-contents": func(text []byte) { text[len(text)/2] ^= 1 },
+	} {
+		writeLayout(t, at(name), map[string]v1.Image{"latest": three})
+		text, err := os.ReadFile(filepath.Join(at(name), blob))
 		must.Do(t, err)
-		text[len(text)-1] ^= 1
-		must.Do(t, os.WriteFile(filepath.Join(at("damaged"), blob), text, 0o600))
-		must.Do(t, os.Remove(filepath.Join(at("linked"), blob)))
-		must.Do(t, os.Symlink("/etc/passwd", filepath.Join(at("linked"), blob)))
+		damage(text)
+		must.Do(t, os.WriteFile(filepath.Join(at(name), blob), text, 0o600))
 	}
+	writeLayout(t, at("linked"), map[string]v1.Image{"latest": three})
+	must.Do(t, os.Remove(filepath.Join(at("linked"), blob)))
+	must.Do(t, os.Symlink("/etc/passwd", filepath.Join(at("linked"), blob)))
 	w = newWorld(t, func(_ *world, o *Options) { o.Archives = []string{"/nowhere", allowed} }) // with an empty cache
 	for ref, want := range map[string]string{
 		"docker-archive:" + filepath.Join(outside, "one.tar"):           "may not be read from " + outside,
@@ -110,6 +114,8 @@ func TestFiles(t *testing.T) {
 		"oci:" + at("both"):                                             "<nil>", // the first for this machine
 		"oci:" + at("both:three"):                                       `it has no tag "three"`,
 		"oci:" + at("damaged"):                                          "its digest is",
+		"oci:" + at("damaged-head"):                                     "its digest is",
+		"oci:" + at("damaged-contents"):                                 "its digest is",
 		"oci:" + at("linked"):                                           "escapes from parent",
 		"oci:" + at("text"):                                             "not a directory",
 	} {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
@@ -52,7 +53,8 @@ func TestOnSmallDisk(t *testing.T) {
 	if err := unix.Mount("none", dir, "tmpfs", 0, "size=2m,mode=700"); err != nil {
 		t.Fatal("mounting: ", err)
 	}
-	w := newWorldIn(t, filepath.Join(dir, "state"), nil)
+	allowed := t.TempDir()
+	w := newWorldIn(t, filepath.Join(dir, "state"), func(_ *world, o *Options) { o.Archives = []string{allowed} })
 	random := make([]byte, 4<<20)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(random)
 	for name, text := range map[string]string{"fetched": string(random), "unpacked": strings.Repeat("a", 8<<20)} {
@@ -72,4 +74,13 @@ func TestOnSmallDisk(t *testing.T) {
 	if err != nil || !slices.Equal(w.files(t, img.Layers), []string{"a=1"}) {
 		t.Errorf("got %+v, %v, want the image that fits", img, err)
 	}
+
+	writeLayout(t, allowed, nil)
+	// Reading the first bytes of a process's memory fails, as reading a file on a broken disk.
+	if err := unix.Mount("/proc/self/mem", filepath.Join(allowed, "index.json"), "", unix.MS_BIND, ""); err != nil {
+		t.Fatal("mounting: ", err)
+	}
+	defer func() { must.Do(t, unix.Unmount(filepath.Join(allowed, "index.json"), 0)) }()
+	_, err = w.Pull(t.Context(), "oci:"+allowed, nil, nil)
+	must.Is(t, err, unix.EIO)
 }

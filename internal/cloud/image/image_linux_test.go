@@ -513,10 +513,18 @@ func TestDamaged(t *testing.T) {
 }
 
 // TestTooLarge checks that neither the announced size of an image nor its unpacked size may exceed
-// the limit.
+// the limit. A program that unpacks reports only that it failed.
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(_ *world, o *Options) { o.MaxBytes = 1 << 20 })
+	w := newWorld(t, func(_ *world, o *Options) {
+		o.MaxBytes = 1 << 20
+		o.Unpack = func(ctx context.Context, below []string, tar io.Reader, dir string) error {
+			if unpack(ctx, below, tar, dir) != nil {
+				return errors.New("exit status 1")
+			}
+			return nil
+		}
+	})
 	for name, l := range map[string]v1.Layer{
 		"as it is fetched": layerOf(t, types.OCIUncompressedLayer, "a", strings.Repeat("a", 2<<20)),
 		"unpacked":         layerOf(t, types.OCILayer, "a", strings.Repeat("a", 2<<20)),

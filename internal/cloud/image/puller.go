@@ -290,27 +290,33 @@ func (p *pull) unpack(ctx context.Context, l blob, below []string, from io.Reade
 	}
 	defer p.options.Layers.Release(below...)
 	return p.options.Layers.Make(func(dir string) error {
-		plain, err := decompress(from)
-		if err != nil {
-			return err
-		}
-		defer plain.Close()
-		sum, err := newVerifier(plain, l.diffID, p)
-		if err != nil {
-			return err
-		}
-		err = p.options.Unpack(ctx, dirs, sum, dir)
-		if sum.failed != nil { // err is a consequence
-			err = sum.failed
-		}
-		if err == nil {
-			err = sum.finish()
-		}
+		err := p.fill(ctx, l, dirs, from, dir)
 		if _, damaged := io.Copy(io.Discard, from); damaged != nil { // damaged is the cause of err
 			err = damaged
 		}
 		return err
 	})
+}
+
+// fill decompresses a stream and unpacks it into the directory of a layer.
+func (p *pull) fill(ctx context.Context, l blob, below []string, from io.Reader, dir string) error {
+	plain, err := decompress(from)
+	if err != nil {
+		return err
+	}
+	defer plain.Close()
+	sum, err := newVerifier(plain, l.diffID, p)
+	if err != nil {
+		return err
+	}
+	err = p.options.Unpack(ctx, below, sum, dir)
+	if sum.failed != nil { // err is a consequence
+		return sum.failed
+	}
+	if err != nil {
+		return err
+	}
+	return sum.finish()
 }
 
 // chain returns the layers for sandboxes. It merges the layers of an image with many layers

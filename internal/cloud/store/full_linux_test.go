@@ -84,7 +84,38 @@ func fillDisk(dir string) error {
 	if _, err := Open(ctx, dir); !errors.Is(err, unix.EROFS) || !strings.Contains(err.Error(), "read-only: use another directory") {
 		return fmt.Errorf("on a read-only file system: got error %w, want one that says so", err)
 	}
-	return nil
+
+	// A disk that is too small for the database leaves none.
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=8k,mode=700"); err != nil {
+		return fmt.Errorf("mounting: %w", err)
+	}
+	if _, err := Open(ctx, dir); !errors.Is(err, unix.ENOSPC) {
+		return fmt.Errorf("on a disk of 8 KiB: got error %w, want ENOSPC", err)
+	}
+	for _, name := range []string{databaseFile, unfinished} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			return fmt.Errorf("on a disk of 8 KiB: %s is left", name)
+		}
+	}
+	return refuseRemoval(ctx, dir)
+}
+
+// refuseRemoval checks that Reset names what cannot be removed, here a directory with a mount.
+func refuseRemoval(ctx context.Context, dir string) error {
+	inside := filepath.Join(dir, trash, "old", "mount")
+	if err := os.MkdirAll(inside, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Mount("none", inside, "tmpfs", 0, "size=8k"); err != nil {
+		return fmt.Errorf("mounting: %w", err)
+	}
+	if err := Reset(ctx, dir); !errors.Is(err, unix.EBUSY) {
+		return fmt.Errorf("with a mount inside: got error %w, want EBUSY", err)
+	}
+	if err := unix.Unmount(inside, 0); err != nil {
+		return err
+	}
+	return Reset(ctx, dir)
 }
 
 const notedFill = noted + "/fill"
