@@ -50,7 +50,8 @@ type Network struct {
 	// Headers of a sandbox can be changed later only if the sandbox was created with Headers.
 	Headers map[string]map[string]string
 	// Requests are the only requests that the sandbox may send to a host, by the name of the host as in
-	// Headers. They allow the host, for HTTPS on port 443 alone, and DenyOut must contain [AllTraffic].
+	// Headers. They allow the host, for HTTPS on port 443 alone. DenyOut must contain [AllTraffic], and
+	// AllowOut must contain neither [AllTraffic] nor "*".
 	// Every other request is answered with the status 403, without a connection to the host, and is in
 	// the log that [Sandbox.Logs] returns. A server can read one path in several ways: with resolved
 	// dots, without doubled slashes, with an encoded slash as a slash, without parameters after a

@@ -15,6 +15,8 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -72,6 +74,19 @@ func TestHostMounts(t *testing.T) {
 	c = e.start(t, Options{State: state, AllowMounts: allow})
 	if status, text := do(t, c, "POST", "/sandboxes/"+id+"/connect", `{"timeout":60}`); status != 201 || len(e.room.boxes[id].options.Mounts) != 1 {
 		t.Errorf("resumed: got %d %s, want the mount again", status, text)
+	}
+}
+
+// TestSocketInHostMount checks that no service of this machine has a socket that sandboxes can replace.
+func TestSocketInHostMount(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, err := start(t.Context(), Options{
+		Dir: t.TempDir(), Python: &pyenv.Env{Python: "/opt/venv/bin/python3"}, AllowMounts: []mounts.Allowed{{Dir: dir, Writable: true}},
+		HostServices: []network.Service{{Name: "near:1", Address: "127.0.0.1:2"}, {Name: "api:80", Address: "unix:" + filepath.Join(dir, "api.sock")}},
+	}, nil)
+	if err == nil || !strings.Contains(err.Error(), dir+", which sandboxes may change") {
+		t.Errorf("got error %v, want one that names the directory", err)
 	}
 }
 

@@ -144,10 +144,20 @@ func (s *starting) listen(ctx context.Context) (err error) {
 }
 
 // nameServices checks the services of this machine that sandboxes may reach. It runs after listen,
-// because the cloud itself must not be one of them.
+// because the cloud itself must not be one of them. A socket that sandboxes can replace by a link to
+// another one would let them reach each socket of this machine.
 func (s *starting) nameServices(context.Context) (err error) {
 	if len(s.options.HostServices) == 0 {
 		return nil
+	}
+	for _, one := range s.options.HostServices {
+		path, socket := strings.CutPrefix(one.Address, "unix:")
+		if !socket {
+			continue
+		}
+		if dir := s.mounts.WritableAbove(path); dir != "" {
+			return fmt.Errorf("the socket %q of the service %q is in %s, which sandboxes may change: they could replace the socket by a link to another one", path, one.Name, dir)
+		}
 	}
 	s.services, err = network.NewServices(s.options.HostServices, uint16(s.address.(*net.TCPAddr).Port))
 	return err

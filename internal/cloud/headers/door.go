@@ -212,6 +212,9 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("e2bctl: the request was not sent to %s: %s", host, why), http.StatusForbidden)
 		return
 	}
+	if now.rules.Limited(host) {
+		r.Trailer = nil // some servers add trailers to the headers, and these have been checked already
+	}
 	// After another upgrade, such as to h2c, requests could not be seen.
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		r.Header.Del("Upgrade")

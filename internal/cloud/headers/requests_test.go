@@ -74,7 +74,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestRequestsOfOneConnection checks each request of a connection, and that no upgrade hides others.
+// TestRequestsOfOneConnection checks each request of a connection, and that no upgrade or trailer hides others.
 func TestRequestsOfOneConnection(t *testing.T) {
 	t.Parallel()
 	closed, err := network.ParseRules(true, nil, []string{"0.0.0.0/0"})
@@ -82,20 +82,22 @@ func TestRequestsOfOneConnection(t *testing.T) {
 	rules, err := closed.WithRequests(map[string][]network.Request{"api.test": {{Methods: []string{"GET"}, Path: "/yes"}}})
 	must.Do(t, err)
 	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, r.URL.Path+" "+r.Header.Get("Upgrade"))
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, r.URL.Path+" "+r.Header.Get("Upgrade")+fmt.Sprint(r.Trailer))
 	}, func(o *Options) { o.Denied = func(network.Denial) {} })
 	h.Set(rules, h.reach)
 	answer := h.raw("api.test", "GET /yes HTTP/1.1\r\nHost: api.test\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n"+
-		"GET /no HTTP/1.1\r\nHost: api.test\r\n\r\n"+"GET /yes HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n\r\n")
+		"GET /no HTTP/1.1\r\nHost: api.test\r\n\r\n"+
+		"GET /yes HTTP/1.1\r\nHost: api.test\r\nTransfer-Encoding: chunked\r\nTrailer: X-A\r\n\r\n1\r\nb\r\n0\r\nX-A: a\r\nX-Http-Method-Override: DELETE\r\n\r\n"+"GET /yes HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n\r\n")
 	status := regexp.MustCompile(`HTTP/1\.1 (\d+)`)
 	var got []string
 	for _, found := range status.FindAllStringSubmatch(answer, -1) {
 		got = append(got, found[1])
 	}
-	if diff := cmp.Diff([]string{"200", "403", "200"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"200", "403", "200", "200"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s\n%s", diff, answer)
 	}
-	if strings.Contains(answer, "h2c") || strings.Count(answer, "/yes ") != 2 {
-		t.Errorf("got %s, want two answers to requests without an upgrade", answer)
+	if strings.Contains(answer, "h2c") || strings.Count(answer, "/yes map[]") != 3 {
+		t.Errorf("got %s, want three answers to requests without an upgrade and without trailers", answer)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
@@ -122,7 +123,7 @@ func isLimit(err error) bool {
 	return ok
 }
 
-// TestRecordsAreSnapshots checks that returned records do not change.
+// TestRecordsAreSnapshots checks that returned records do not change, and that refused rules change no record.
 func TestRecordsAreSnapshots(t *testing.T) {
 	t.Parallel()
 	f := &lifecycletest.Fakes{}
@@ -134,6 +135,18 @@ func TestRecordsAreSnapshots(t *testing.T) {
 	must.Do(t, r.Extend(sb.ID, 2*time.Hour))
 	after, err := r.Get(sb.ID)
 	must.Do(t, err)
+	// These rules are valid without internet access only, which is not kept for the next resume.
+	only := lifecycle.Network{Requests: map[string][]network.Request{"api.test": {{Path: "/a"}}}}
+	rules, err := only.Rules(new(false))
+	must.Do(t, err)
+	withRules, err := r.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Headers: true})
+	must.Do(t, err)
+	if _, refused := errors.AsType[*lifecycle.RefusedError](r.SetEgress(withRules.ID, only, rules)); !refused {
+		t.Error("rules with which the sandbox could not be resumed were accepted")
+	}
+	if unchanged, err := r.Get(withRules.ID); err != nil || unchanged.Network != nil {
+		t.Errorf("after a refusal the sandbox has the network %+v, error %v", unchanged.Network, err)
+	}
 	if got := sb.Network.DenyOut[0]; got != "10.0.0.0/8" {
 		t.Errorf("the old record says %s is denied now, want %q", got, "10.0.0.0/8")
 	}

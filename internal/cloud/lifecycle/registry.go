@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"reflect"
 	"sync"
@@ -301,8 +302,8 @@ func (r *Registry) Kill(id string) error {
 // SetEgress replaces a running sandbox's rules for outgoing connections. From asked, it records the
 // fields for outgoing connections and ignores the fields for incoming connections. It returns a
 // [*NotFoundError] if the sandbox does not exist or is paused, and a [*StateError] if its state is
-// changing. If asked has rules for hosts and the sandbox was created without, SetEgress returns a
-// [*RefusedError].
+// changing. If asked has rules for hosts and the sandbox was created without, or if the sandbox could
+// not be resumed with the rules, SetEgress returns a [*RefusedError].
 func (r *Registry) SetEgress(id string, asked Network, rules *network.Rules) error {
 	return r.recorded(context.Background(), id, func() error { return r.setEgress(id, asked, rules) })
 }
@@ -321,10 +322,12 @@ func (r *Registry) setEgress(id string, asked Network, rules *network.Rules) err
 		}
 		changed.AllowOut, changed.DenyOut = asked.AllowOut, asked.DenyOut
 		changed.NameServers, changed.Headers, changed.Requests, changed.Proxy, changed.Ask = asked.NameServers, asked.Headers, asked.Requests, asked.Proxy, asked.Ask
-		rec.Network, rec.Egress = &changed, nil
 		// As on the service, the internet access of this request lasts until the next resume.
-		later, err := rec.rules()
-		rec.outdated = err == nil && !reflect.DeepEqual(later, rules)
+		later, err := changed.Rules(rec.Internet)
+		if err != nil {
+			return nil, &RefusedError{Reason: fmt.Sprintf("the sandbox could not be resumed with these rules, because they are invalid without allow_internet_access, which lasts until the next resume: %v", err)}
+		}
+		rec.Network, rec.Egress, rec.outdated = &changed, nil, !reflect.DeepEqual(later, rules)
 		rec.instance.SetEgress(rules)
 		r.eventLocked(rec, Event{Type: EventUpdated})
 		return nil, nil

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
@@ -167,6 +168,28 @@ func (r *root) below(dir string) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// WritableAbove returns a directory that contains path, and in which sandboxes may change files. It
+// returns "" if there is none. path is absolute, and need not exist.
+func (s *Set) WritableAbove(path string) string {
+	paths := []string{filepath.Clean(path)}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		paths = append(paths, real)
+	}
+	if real, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		paths = append(paths, filepath.Join(real, filepath.Base(path)))
+	}
+	above := slices.Clone(s.allowed)
+	for _, m := range s.all {
+		above = append(above, root{Allowed: Allowed{m.Dir, m.Writable}, real: m.Dir})
+	}
+	for _, r := range above {
+		if r.Writable && slices.ContainsFunc(paths, func(path string) bool { _, below := r.below(path); return below }) {
+			return r.Dir
+		}
+	}
+	return ""
 }
 
 // Close closes all directories.

@@ -111,6 +111,26 @@ func TestRenamed(t *testing.T) {
 	}
 }
 
+// TestWritableAbove checks which paths are in a directory that sandboxes may change, also through links.
+func TestWritableAbove(t *testing.T) {
+	t.Parallel()
+	top := tree(t)
+	every := filepath.Join(top, "inside-not")
+	s := open(t, Options{All: []Mount{{Dir: every, Path: "/x", Writable: true}}, Allow: []Allowed{{Dir: filepath.Join(top, "out")}, {Dir: filepath.Join(top, "in", "a"), Writable: true}}})
+	must.Do(t, os.Symlink(filepath.Join(top, "in", "a", "name"), filepath.Join(top, "out", "to-name")))
+	for path, want := range map[string]string{
+		"in/a/name": "in/a", "in/a/gone": "in/a", "link/a/gone": "in/a", "out/../in/a/b/gone": "in/a", "out/to-name": "in/a", "inside-not/s": "inside-not",
+		"in/name": "", "out/name": "", "in/ab": "", "gone/s": "",
+	} {
+		if want != "" {
+			want = filepath.Join(top, want)
+		}
+		if got := s.WritableAbove(top + "/" + path); got != want {
+			t.Errorf("%s: got %q, want %q", path, got, want)
+		}
+	}
+}
+
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	top := tree(t)

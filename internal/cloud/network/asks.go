@@ -232,7 +232,7 @@ func (e *Egress) permitName(ctx context.Context, host string, port uint16) (rule
 	switch {
 	case numeric(name):
 		return nil, false, &DeniedError{Host: host, Rule: ruleNumeric}
-	case port != portHTTPS && e.Rules.limited(name):
+	case (port != portHTTPS || e.Door == nil) && e.Rules.Limited(name):
 		return nil, false, &DeniedError{Host: host, Rule: ruleRequests}
 	case e.Rules.named(name):
 		return e.Rules, true, nil

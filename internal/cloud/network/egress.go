@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 )
 
 // maxDenials bounds the number of reported denials. Further denials are only counted.
@@ -290,8 +291,12 @@ func (e *Egress) connectName(ctx context.Context, inside net.Conn, name string, 
 }
 
 // pass connects to a host, and sends it the bytes in heard, which were already read from inside. If
-// heard is nil, no bytes were read.
+// heard is nil, no bytes were read. If there are rules for requests to the host, the door checks these,
+// even if the connection shows no name or another one.
 func (e *Egress) pass(ctx context.Context, inside net.Conn, host string, port uint16, heard *said) (net.Conn, error) {
+	if heard != nil && port == portHTTPS && e.Door != nil && e.Rules.Limited(host) {
+		return e.throughDoor(heard.bytes), inside.SetReadDeadline(time.Time{})
+	}
 	outside, err := e.Reach(ctx, host, port)
 	if err != nil || heard == nil {
 		return outside, err

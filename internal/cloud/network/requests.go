@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"path"
 	"regexp"
@@ -24,6 +25,12 @@ var Methods = []string{
 const (
 	maxRequests    = 50 // for one host
 	maxRequestPath = 512
+)
+
+// Bounds of the path of a request to a host with rules for requests.
+const (
+	maxSentPath = 8 << 10
+	maxReadings = 64
 )
 
 // Request describes requests that a sandbox may send to a host. Its field names are part of the stored
@@ -48,7 +55,8 @@ const ruleRequests = "the rules allow some requests to it, so only https on port
 // WithRequests returns the same rules with the requests that a sandbox may send to hosts. Hosts have the
 // form of [Rules.WithHeaders]. A host with requests is allowed, and every request that does not match one
 // of them is refused. r must deny all traffic, because a program could otherwise reach the host by its
-// address. If a rule is invalid, the error is a [*RuleError].
+// address. It must not allow all addresses or all names, because a name of anybody's may have the address
+// of the host. If a rule is invalid, the error is a [*RuleError].
 func (r *Rules) WithRequests(asked map[string][]Request) (*Rules, error) {
 	if len(asked) == 0 {
 		return r, nil
@@ -66,6 +74,8 @@ func (r *Rules) WithRequests(asked map[string][]Request) (*Rules, error) {
 			return nil, &RuleError{"rules", entry, "requests to other sandboxes cannot be restricted"}
 		case !r.DenyAll():
 			return nil, &RuleError{"rules", entry, "requests need denyOut to have " + allTraffic + ": otherwise programs reach the host by its address"}
+		case r.allowsAll():
+			return nil, &RuleError{"rules", entry, "requests need allowOut to have neither " + allTraffic + " nor *: otherwise programs reach the host by its address, or by another name"}
 		case len(asked[entry]) == 0:
 			return nil, &RuleError{"rules", entry, "its list of requests is empty: name one, or leave the host out of allowOut"}
 		case len(asked[entry]) > maxRequests:
@@ -85,6 +95,11 @@ func (r *Rules) WithRequests(asked map[string][]Request) (*Rules, error) {
 	with := *r
 	with.requests = found
 	return &with, nil
+}
+
+// allowsAll reports whether r allows all addresses or all names.
+func (r *Rules) allowsAll() bool {
+	return slices.Contains(r.names, "*") || slices.ContainsFunc(r.allow, func(p netip.Prefix) bool { return p.Bits() == 0 })
 }
 
 // parse validates a request. If it is invalid, why is the reason.
@@ -136,8 +151,8 @@ func compile(pattern string) *regexp.Regexp {
 	return regexp.MustCompile(expression.String() + `\z`)
 }
 
-// limited reports whether r has rules for requests to a name.
-func (r *Rules) limited(name string) bool {
+// Limited reports whether r has rules for requests to a name.
+func (r *Rules) Limited(name string) bool {
 	_, found := byHost(r.requestRules(), name)
 	return found
 }
@@ -150,24 +165,32 @@ func (r *Rules) requestRules() map[string][]request {
 }
 
 // Opens reports whether TLS to a host ends at the cloud, because of rules for headers or requests.
-func (r *Rules) Opens(host string) bool { return len(r.Headers(host)) > 0 || r.limited(host) }
+func (r *Rules) Opens(host string) bool { return len(r.Headers(host)) > 0 || r.Limited(host) }
 
 // overrides lists headers with which some servers replace the method or the path of a request.
 var overrides = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X-Original-Url", "X-Rewrite-Url"}
 
+// overriding returns the name of a header in overrides, as it was sent. It returns "" if there is none.
+// Servers that pass headers to programs as variables, as CGI and WSGI do, read an underscore as a hyphen.
+func overriding(headers http.Header) string {
+	for name := range headers {
+		if slices.Contains(overrides, http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))) {
+			return name
+		}
+	}
+	return ""
+}
+
 // RefuseRequest returns the reason if the rules for requests to a host do not allow a request. It returns
 // "" if they allow it, or if there are none. A path that servers read in several ways is allowed only if
-// each of these readings is allowed: with and without encoded slashes as slashes, with and without
-// resolved dots, doubled slashes and parameters.
+// each of these readings is allowed, see readPath.
 func (r *Rules) RefuseRequest(host string, q *http.Request) string {
 	rules, found := byHost(r.requestRules(), host)
 	if !found {
 		return ""
 	}
-	for _, name := range overrides {
-		if _, sent := q.Header[name]; sent {
-			return fmt.Sprintf("the header %s could replace the method or the path that the rules allow", name)
-		}
+	if name := overriding(q.Header); name != "" {
+		return fmt.Sprintf("the header %.64s could replace the method or the path that the rules allow", name)
 	}
 	readings, why := readPath(q.URL)
 	if why != "" {
@@ -187,34 +210,84 @@ func (r *Rules) RefuseRequest(host string, q *http.Request) string {
 // the reason.
 func readPath(u *url.URL) (readings []string, why string) {
 	escaped := u.EscapedPath()
-	if u.Opaque != "" || !strings.HasPrefix(escaped, "/") {
+	switch {
+	case u.Opaque != "" || !strings.HasPrefix(escaped, "/"):
 		return nil, "the path of the request does not begin with a slash"
-	}
-	slashed, err := url.PathUnescape(escaped)
-	if err != nil || strings.ContainsRune(slashed, '%') || strings.ContainsRune(slashed, '\\') || !printable(slashed) {
-		return nil, "servers read the path of the request in different ways: it has a percent sign, a backslash, a control character, or bytes that are not UTF-8"
+	case len(escaped) > maxSentPath:
+		return nil, fmt.Sprintf("the path of the request has more than %d bytes", maxSentPath)
 	}
 	// An encoded slash stays as it is, which no pattern without ** matches.
 	whole, err := url.PathUnescape(strings.NewReplacer("%2F", "%252F", "%2f", "%252F").Replace(escaped))
 	if err != nil {
 		return nil, "the path of the request is malformed"
 	}
-	for _, text := range []string{slashed, whole} {
-		for _, text := range []string{text, withoutParameters(text)} {
-			readings = append(readings, text, cleaned(text))
+	if slashed := slashesDecoded(whole); strings.ContainsAny(slashed, `%\`) || !printable(slashed) {
+		return nil, "servers read the path of the request in different ways: it has a percent sign, a backslash, a control character, or bytes that are not UTF-8"
+	}
+	// Servers take these steps in different orders, and some leave out some of them. No step makes a path
+	// longer, so this ends.
+	readings = []string{whole}
+	for i := 0; i < len(readings); i++ {
+		for _, step := range []func(string) string{slashesDecoded, slashesMerged, dotsResolved, withoutParameters, withoutQuery} {
+			if next := step(readings[i]); !slices.Contains(readings, next) {
+				readings = append(readings, next)
+			}
+		}
+		if len(readings) > maxReadings {
+			return nil, "servers read the path of the request in too many different ways"
 		}
 	}
-	slices.Sort(readings)
-	return slices.Compact(readings), ""
+	return readings, ""
 }
 
-// withoutParameters removes what follows a semicolon in each segment of a path.
+// slashesDecoded decodes the encoded slashes in a path.
+func slashesDecoded(text string) string { return strings.ReplaceAll(text, "%2F", "/") }
+
+// slashesMerged replaces each run of slashes by one slash.
+func slashesMerged(text string) string {
+	for strings.Contains(text, "//") {
+		text = strings.ReplaceAll(text, "//", "/")
+	}
+	return text
+}
+
+// dotsResolved resolves the segments "." and ".." of a path. Unlike in [cleaned], and as in RFC 3986, the
+// text between doubled slashes is a segment, which ".." removes.
+func dotsResolved(text string) string {
+	segments := strings.Split(text, "/")
+	kept := segments[:1:1] // "", before the first slash
+	for i, segment := range segments[1:] {
+		switch segment {
+		case "..":
+			kept = kept[:max(len(kept)-1, 1)]
+		case ".":
+		default:
+			kept = append(kept, segment)
+			continue
+		}
+		if i == len(segments)-2 { // a slash stays at the end
+			kept = append(kept, "")
+		}
+	}
+	return strings.Join(kept, "/")
+}
+
+// withoutParameters removes the text after a semicolon in each segment of a path.
 func withoutParameters(text string) string {
 	segments := strings.Split(text, "/")
 	for i, segment := range segments {
 		segments[i], _, _ = strings.Cut(segment, ";")
 	}
 	return strings.Join(segments, "/")
+}
+
+// withoutQuery removes the query and the fragment that a server finds in a path if it reads the path
+// again after decoding.
+func withoutQuery(text string) string {
+	if i := strings.IndexAny(text, "?#"); i >= 0 {
+		return text[:i]
+	}
+	return text
 }
 
 // cleaned returns a path with resolved dots and without doubled slashes. A slash at the end stays.

@@ -2,8 +2,10 @@ package network
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
@@ -42,41 +44,47 @@ func TestRefuseRequest(t *testing.T) {
 		}
 	}
 	for request, want := range map[string]string{
-		"POST index.test/simple/":                         "do not allow POST /simple/",
-		"OPTIONS index.test/simple/":                      "do not allow OPTIONS",
-		"GET index.test/simple":                           "do not allow GET /simple",
-		"GET index.test/Simple/":                          "do not allow",
-		"GET index.test/":                                 "do not allow GET /",
-		"GET index.test/simple/../legacy/":                "do not allow GET /legacy/",
-		"GET index.test/simple/%2e%2e/legacy/":            "do not allow GET /legacy/",
-		"GET index.test/simple/..%2flegacy/":              "do not allow GET /legacy/",
-		"GET index.test/simple/.%2E/":                     "do not allow GET /",
-		"GET index.test/simple/..;x=1/legacy/":            "do not allow GET /legacy/",
-		"GET index.test/simple/..":                        "do not allow GET /",
-		"GET index.test//simple/":                         "do not allow GET //simple/",
-		"GET index.test/x/../simple/":                     "do not allow GET /x/../simple/",
-		"GET index.test/simple/%252e%252e/legacy/":        "different ways",
-		"GET index.test/simple/..%5Clegacy":               "different ways",
-		"GET index.test/simple/..\\legacy":                "different ways",
-		"GET index.test/simple/%00":                       "different ways",
-		"GET index.test/simple/%0d%0aX:y":                 "different ways",
-		"GET index.test/simple/%c0%ae%c0%ae/legacy":       "different ways",
-		"POST index.test/api/1/2/items":                   "do not allow",
-		"POST index.test/api/1%2F2/items":                 "do not allow",
-		"POST index.test/api/1/items/":                    "do not allow",
-		"POST index.test/api/1/items;x/../../../simple/a": "do not allow",
-		"GET index.test/api/1/items":                      "do not allow",
-		"POST git.test/own/code.git/git-receive-pack":     "do not allow",
-		"POST git.test/own/code.git2/git-upload-pack":     "do not allow",
-		"GET git.test/own/code.git/info/refs/":            "do not allow",
-		"GET a.npm.test/other":                            "do not allow",
-		"GET one.test/a":                                  "do not allow",
+		"POST index.test/simple/":                                   "do not allow POST /simple/",
+		"OPTIONS index.test/simple/":                                "do not allow OPTIONS",
+		"GET index.test/simple":                                     "do not allow GET /simple",
+		"GET index.test/Simple/":                                    "do not allow",
+		"GET index.test/":                                           "do not allow GET /",
+		"GET index.test/simple/../legacy/":                          "do not allow GET /legacy/",
+		"GET index.test/simple/%2e%2e/legacy/":                      "do not allow GET /legacy/",
+		"GET index.test/simple/..%2flegacy/":                        "do not allow GET /legacy/",
+		"GET index.test/simple/.%2E/":                               "do not allow GET /",
+		"GET index.test/simple/..;x=1/legacy/":                      "do not allow GET /legacy/",
+		"GET index.test/simple/..":                                  "do not allow GET /",
+		"GET index.test//simple/":                                   "do not allow GET //simple/",
+		"GET index.test/x/../simple/":                               "do not allow GET /x/../simple/",
+		"GET index.test/simple/../legacy//../simple/a":              "do not allow GET /legacy/simple/a",
+		"GET index.test/simple/../x%2f%2F../simple/a":               "do not allow GET /x",
+		"GET index.test/simple/../x/;/..;/simple/a":                 "do not allow GET /x",
+		"POST index.test/api/a%3Fb/items":                           "do not allow POST /api/a",
+		"POST index.test/api/a%23b/items":                           "do not allow POST /api/a",
+		"GET index.test/simple/%252e%252e/legacy/":                  "different ways",
+		"GET index.test/simple/..%5Clegacy":                         "different ways",
+		"GET index.test/simple/..\\legacy":                          "different ways",
+		"GET index.test/simple/%00":                                 "different ways",
+		"GET index.test/simple/%0d%0aX:y":                           "different ways",
+		"GET index.test/simple/%c0%ae%c0%ae/legacy":                 "different ways",
+		"POST index.test/api/1/2/items":                             "do not allow",
+		"POST index.test/api/1%2F2/items":                           "do not allow",
+		"POST index.test/api/1/items/":                              "do not allow",
+		"POST index.test/api/1/items;x/../../../simple/a":           "do not allow",
+		"GET index.test/api/1/items":                                "do not allow",
+		"POST git.test/own/code.git/git-receive-pack":               "do not allow",
+		"POST git.test/own/code.git2/git-upload-pack":               "do not allow",
+		"GET git.test/own/code.git/info/refs/":                      "do not allow",
+		"GET a.npm.test/other":                                      "do not allow",
+		"GET one.test/a":                                            "do not allow",
+		"GET index.test/simple/" + strings.Repeat("a", maxSentPath): "more than 8192 bytes",
 	} {
 		if why := refused(r, request); !strings.Contains(why, want) {
 			t.Errorf("%s: got %q, want %q", request, why, want)
 		}
 	}
-	for _, header := range []string{"X-HTTP-Method-Override", "x-http-method", "X-Method-Override", "X-Original-URL", "X-Rewrite-URL"} {
+	for _, header := range []string{"X-HTTP-Method-Override", "x-http-method", "X-Method-Override", "X-Original-URL", "X-Rewrite-URL", "X_HTTP_Method-override"} {
 		q := httptest.NewRequest(http.MethodGet, "https://index.test/simple/", nil)
 		q.Header.Set(header, "POST")
 		if why := r.RefuseRequest("index.test", q); !strings.Contains(why, "could replace") {
@@ -124,6 +132,9 @@ func TestWithRequests(t *testing.T) {
 	}{
 		{"a.test", mustRules(t, true, "", ""), many(1), "denyOut"},
 		{"a.test", nil, many(1), "denyOut"},
+		{"a.test", mustRules(t, true, allTraffic, allTraffic), many(1), "allowOut to have neither"},
+		{"a.test", mustRules(t, true, "::/0", allTraffic), many(1), "allowOut to have neither"},
+		{"a.test", mustRules(t, true, "*", allTraffic), many(1), "allowOut to have neither"},
 		{"a.test", closed, nil, "empty"},
 		{"a.test", closed, many(maxRequests + 1), "50 is the limit"},
 		{"8080-i1a2.cloud.test:4000", closed, many(1), "other sandboxes"},
@@ -180,5 +191,32 @@ func TestRequestsOfHost(t *testing.T) {
 	}
 	if rules.closed() || !rules.Opens("api.public.test") || rules.Opens("public.test") {
 		t.Error("the rules open other hosts than those with requests")
+	}
+}
+
+// TestRequestsOfService checks that a connection to a service of this machine with rules for requests
+// leads to the door, also if it shows no name, and that it is refused without a door.
+func TestRequestsOfService(t *testing.T) {
+	t.Parallel()
+	services, err := NewServices([]Service{{"api:443", "127.0.0.1:1"}}, 2)
+	must.Do(t, err)
+	rules, err := mustRules(t, true, "api.host.internal", allTraffic).WithRequests(map[string][]Request{"api.host.internal": {{Path: "/a"}}})
+	must.Do(t, err)
+	for _, first := range []string{"GET / HTTP/1.1\r\n\r\n", hello(t, ""), hello(t, "other.test")} {
+		door := entrance{make(chan string, 1)}
+		e := &Egress{Dialer: &Dialer{}, Rules: rules, Denials: &Denials{}, Door: door, Services: services}
+		client, inside := pair(t)
+		_, err := client.Write([]byte(first))
+		must.Do(t, err)
+		outside, err := e.connect(t.Context(), inside, netip.AddrPortFrom(nthService(0), portHTTPS))
+		must.Do(t, err)
+		if got, want := <-door.said, fmt.Sprintf("%x <nil>", first[:1]); got != want {
+			t.Errorf("the door read %q, want %q", got, want)
+		}
+		_ = outside.Close()
+		e.Door = nil
+		if _, err := e.Reach(t.Context(), "api.host.internal", portHTTPS); err == nil || !strings.Contains(err.Error(), ruleRequests) {
+			t.Errorf("without a door: got error %v", err)
+		}
 	}
 }

@@ -189,7 +189,7 @@ func (r *Rules) denies(a netip.Addr) bool {
 
 // named reports whether a rule about names or requests allows a normalized name.
 func (r *Rules) named(name string) bool {
-	return r.limited(name) || r != nil && slices.ContainsFunc(r.names, func(pattern string) bool {
+	return r.Limited(name) || r != nil && slices.ContainsFunc(r.names, func(pattern string) bool {
 		suffix, wild := strings.CutPrefix(pattern, "*")
 		return name == pattern || wild && (suffix == "" || strings.HasSuffix(name, suffix) && len(name) > len(suffix))
 	})
