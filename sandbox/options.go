@@ -46,7 +46,7 @@ type sandboxConfig struct {
 	expiry         Expiry
 	expiryAsked    bool   // set by WithExpiry
 	uniqueLabel    string // the value of api.CreateParams.UniqueLabel
-	inherits       bool   // the action at the end of the lifetime comes from another sandbox
+	inherits       bool   // set for a fork: Then, Resume and Idle are those of the original, not those of expiry
 	reboot         bool
 	metadata, envs map[string]string
 	internet       *bool

@@ -81,7 +81,8 @@ var answers = loop.Script{"": {
 	"final_answer(fibonacci(100))",
 }}
 
-// script makes a scripted model solve the example's own task if no model is set.
+// script does nothing if the user has set a model. Otherwise it sets the example's own task and a
+// scripted model, which solves only that task. A task of the user is then an error.
 func (j *job) script(w io.Writer, model *loop.Model) error {
 	if err := model.UseScript(w, answers, j.task); err != nil || model.Script == nil {
 		return err

@@ -47,10 +47,10 @@ func limited(inner *net.TCPListener, limit int, o Options) *connlimit.Listener {
 	})
 }
 
-// loopback listens on address. If address is 127.0.0.1 or ::1, loopback also listens on the other
-// one of these two addresses, because localhost means both. If loopback did not listen on the other
-// address, another program could do so, and receive the API keys of clients. If there is no other
-// address, or if the machine does not have it, second is nil.
+// loopback listens on a loopback address. If address is 127.0.0.1 or ::1, loopback also listens on
+// the other one of these two, because localhost means both. Otherwise another program could listen on
+// the other address, and receive the API keys of clients. If address is neither 127.0.0.1 nor ::1, or
+// if the machine does not have the other address, second is nil.
 func loopback(ctx context.Context, address string) (first, second *net.TCPListener, err error) {
 	for range attempts {
 		if first, err = listenTCP(ctx, address); err != nil {

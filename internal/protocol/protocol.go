@@ -50,7 +50,7 @@ const (
 	HeaderOutputFrom = "E2bctl-Output-From"
 	// HeaderOutputOf is the id of the process. The client chooses the id in a Start request, so that it
 	// can find the process if the answer is cut off. In a Connect request with HeaderOutputFrom, the
-	// id selects the process. An answer contains the id, too.
+	// id selects the process. The answer to either request also contains the id.
 	HeaderOutputOf = "E2bctl-Output-Of"
 	// HeaderOutputStream is the name of a stream of output. The answer with the stream contains it.
 	// While the client receives output, it sends an Update request soon after every OutputStep bytes.

@@ -35,7 +35,7 @@ type kernel struct {
 // running is a request that the kernel has not reported as finished.
 type running struct {
 	silent bool
-	input  bool // the kernel has accepted the request
+	input  bool // the kernel has accepted this request, so the next status "idle" is the request's end
 	failed bool
 	lines  *queue
 }

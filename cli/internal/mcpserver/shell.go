@@ -31,7 +31,7 @@ type shellCall struct {
 	mark  []byte // the beginning of the line that bash prints at the end of the command
 	out   *stream
 	line  []byte // received bytes that may belong to the line at the end of the command
-	found bool   // the mark has arrived; the bytes received after it are in line
+	found bool   // the mark has arrived; the field line contains the bytes received after it
 	ended bool   // the whole line at the end of the command has arrived
 	done  chan shellStatus
 }

@@ -21,7 +21,7 @@ const (
 	groupFile  = "/etc/group"
 )
 
-// ErrNoID reports that an account has an id that the sandbox does not have.
+// ErrNoID reports that the sandbox does not have the user id or the group id of an account.
 var ErrNoID = errors.New("the sandbox does not have such an id")
 
 // account returns an account from the account files of the sandbox. Such an account comes from

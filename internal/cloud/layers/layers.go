@@ -350,7 +350,7 @@ func (s *Set) Hold(ids ...string) (dirs []string, err error) {
 	return dirs, nil
 }
 
-// Release releases layers that Hold holds. It removes layers that have no other holder.
+// Release removes one holder from each layer. It deletes layers that have no other holder.
 func (s *Set) Release(ids ...string) {
 	s.mu.Lock()
 	var unused []string
@@ -378,8 +378,9 @@ func (s *Set) Keep() {
 	s.unknown = true
 }
 
-// Sweep removes layers without a holder, which an earlier process left behind. It is called
-// once, after all recorded holders hold their layers again.
+// Sweep removes layers without a holder. Such layers are left over from an earlier process. After
+// [Set.Keep], Sweep removes nothing. It is called once, after all recorded holders hold their layers
+// again.
 func (s *Set) Sweep() {
 	s.mu.Lock()
 	if s.unknown {

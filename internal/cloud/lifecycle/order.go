@@ -9,8 +9,8 @@ import (
 // Position returns the position of the sandbox in lists. Lists are ordered by start time.
 func (sb *Sandbox) Position() ordered.Position { return ordered.Position{At: sb.StartedAt, ID: sb.ID} }
 
-// listed orders records by the position that each record had when it was inserted. The sandbox of the
-// record may have been started again since then, and so may have another position now.
+// listed orders records by the position that each record had when it was inserted. The position of a
+// sandbox may differ from that position, because a sandbox can be started again.
 var listed ordered.By[*record] = func(rec *record) ordered.Position { return rec.position }
 
 // placeLocked moves a record to the list to which it now belongs: up, down, or no list.

@@ -26,20 +26,20 @@ const (
 type gate struct {
 	egress *Egress
 	ctx    context.Context //nolint:containedctx // it is that of the connection, not of a call
-	host   string          // host of requests without a name
+	host   string          // destination of requests without a host name
 	ready  atomic.Pointer[upstream]
-	shown  *httputil.ReverseProxy // for requests that contain a name
-	others *httputil.ReverseProxy
+	shown  *httputil.ReverseProxy // for requests that contain a host name
+	others *httputil.ReverseProxy // for requests without a host name
 }
 
 // upstream is the connection that was made for the first request.
 type upstream struct {
 	net.Conn
-	name string // name in the first request; "": it contained none
+	name string // host name in the first request; "": it contained none
 }
 
 // throughGate returns a connection whose requests the gate checks, beginning with the bytes in
-// heard. The first request is sent to outside. Requests without a name are sent to host.
+// heard. The first request is sent to outside. Requests without a host name are sent to host.
 func (e *Egress) throughGate(ctx context.Context, outside net.Conn, host string, heard *said) net.Conn {
 	ctx, near, far := newDuplex(ctx)
 	g := &gate{egress: e, ctx: ctx, host: host}
@@ -65,9 +65,8 @@ func (e *Egress) throughGate(ctx context.Context, outside net.Conn, host string,
 	return near
 }
 
-// proxy returns a reverse proxy. If shown is true, the reverse proxy is for requests that contain a
-// name. Otherwise, it is for requests without a name. The connections of the reverse proxy end with
-// the gate.
+// proxy returns a reverse proxy for requests that contain a host name. If shown is false, the reverse
+// proxy is for requests without a host name. Its connections end with the gate.
 func (g *gate) proxy(shown bool) *httputil.ReverseProxy {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
@@ -101,8 +100,8 @@ func (g *gate) proxy(shown bool) *httputil.ReverseProxy {
 	}
 }
 
-// dial connects to the name in a request. For a request without a name, dial connects to the host
-// of the gate. If the connection of the first request has the right destination, dial uses it.
+// dial connects to the host name in a request. For a request without a host name, dial connects to
+// the host of the gate. If the connection of the first request has the right destination, dial uses it.
 func (g *gate) dial(ctx context.Context, name string, shown bool) (net.Conn, error) {
 	if !shown {
 		name = ""

@@ -149,7 +149,7 @@ const (
 	pageSize = 64 << 10
 	minPages = 64 << 20 / pageSize // the need of Python itself, and a small reserve
 	maxPages = 4 << 30 / pageSize  // the maximum of WebAssembly
-	overhead = 256 << 20           // Deno's need besides the memory of Python: 180 MiB, and compiled code
+	overhead = 256 << 20           // the need of Deno in addition to Python's memory: 180 MiB, and compiled code
 )
 
 // ReservedBytes is the memory in bytes that Deno maps for compiled code and hardly uses. V8

@@ -154,8 +154,8 @@ func (f *tomlFormat) find(text []byte, name string) (parts []tomlPart, err error
 	return parts, parser.Error()
 }
 
-// keyOf returns the key of a line. start is the offset of the key. end is the offset after the key
-// and its value, if there is one. It is before a comment on that line.
+// keyOf returns the key of a line. start is the offset of the key. end is the offset after the value,
+// or after the key if there is no value. A comment on the line is not included.
 func keyOf(expression *unstable.Node) (key []string, start, end int) {
 	start = -1
 	for keys := expression.Key(); keys.Next(); {

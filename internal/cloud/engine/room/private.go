@@ -187,8 +187,9 @@ func (r *Room) surveyTrees(ctx context.Context, trees surveyed, roots []*os.File
 	return result
 }
 
-// surveyTree surveys a mount of one tree. As in sandboxes, this mount does not include the mounts
-// that are on the tree. surveyTree stores the result for the next survey.
+// surveyTree surveys one tree. root is a clone of the tree's mount, without other mounts inside the
+// tree. The tree's mount in sandboxes also leaves them out. surveyTree stores the result for the next
+// survey.
 func (r *Room) surveyTree(ctx context.Context, root *os.File, path string, before *survey.Snapshot) (*survey.Snapshot, error) {
 	s, err := survey.Find(ctx, root, before)
 	if err != nil {

@@ -57,7 +57,7 @@ type Options struct {
 	// the machine's limit, or of the limit of the server's user. The control groups of the server,
 	// such as that of a container, may allow fewer.
 	Processes int64
-	// Limits are the limits of the test sandbox. They must be the limits of the cloud's sandboxes.
+	// Limits are the limits of the test sandbox. They must equal the limits of the cloud's sandboxes.
 	Limits engine.Limits
 	// Warm are the limits of sandboxes that are started in the background and kept ready for the next
 	// [Room.NewSandbox] with these limits. If Warm is nil, no sandbox is kept. WarmCount is the number

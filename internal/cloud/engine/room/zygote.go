@@ -315,10 +315,11 @@ const (
 	forkEvery = 100 * time.Millisecond
 )
 
-// allowance is a bucket of kernels that fills up over time. Only one goroutine may use an
-// allowance.
-type allowance struct{ empty time.Time } // the time at which the bucket contained no kernel; the bucket has filled since
+// allowance is a token bucket. Each token permits one fork of a kernel. Only one goroutine may use an
+// allowance. The zero value is a full bucket.
+type allowance struct{ empty time.Time } // the time at which the bucket had no token; it has gained one every forkEvery since
 
+// take removes one token. It returns false if the bucket is empty.
 func (a *allowance) take(now time.Time) bool {
 	if full := now.Add(-maxForks * forkEvery); a.empty.Before(full) {
 		a.empty = full

@@ -41,7 +41,7 @@ type Server struct {
 	tell    func(line []byte)
 	kills   func() int
 	slots   link.PortSlots // count the connections into the sandbox
-	asked   link.Dialling  // counts the connections out of the sandbox that are being made
+	asked   link.Dialling  // counts the connections out of the sandbox until they are made
 	carried link.Slots     // count the connections out of the sandbox
 
 	entrance link.Entrance

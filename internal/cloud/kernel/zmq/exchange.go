@@ -121,7 +121,7 @@ var passed = map[string]bool{
 	"execute_result": true, "error": true, "comm_open": true, "comm_msg": true, "comm_close": true,
 }
 
-// proceed starts the next exchange when the current one has ended. The caller holds order.
+// proceed starts the next exchange when the current one has ended. The caller holds l.order.
 func (l *Link) proceed() error {
 	t := l.talk
 	isRequest := strings.HasSuffix(t.header.MsgType, "_request")
@@ -151,7 +151,7 @@ func (l *Link) proceed() error {
 	return l.take(&link.Message{Type: "reply", ID: t.id, Content: t.answer})
 }
 
-// ask starts the next exchange. The caller holds order.
+// ask starts the next exchange. The caller holds l.order.
 func (l *Link) ask(t *exchanges) (err error) {
 	t.replied, t.idle = false, false
 	next := t.queue[0]
@@ -261,7 +261,7 @@ func (l *Link) askHidden(msgType string, content any) (hidden bool, header jupyt
 	return true, header, l.write(jupyter.Shell, &jupyter.Message{Header: header, Content: jupyter.Encode(content)})
 }
 
-// refuse answers a request itself, without the kernel. The caller holds order.
+// refuse answers a request itself, without the kernel. The caller holds l.order.
 func (l *Link) refuse(t *exchanges, answer json.RawMessage) error {
 	t.replied, t.idle, t.answer = true, true, answer
 	if t.header.MsgType == "execute_request" {

@@ -31,9 +31,9 @@ var aptFiles = []string{
 	"/etc/apt/sources.list.d/*.sources", "/etc/apt/trusted.gpg", "/etc/apt/trusted.gpg.d/*",
 }
 
-// aptConf makes apt download as root. By default, apt downloads as another user to protect root from
-// answers of the network. Root of a sandbox does not need this protection, and the other user could
-// not read packages in a home directory.
+// aptConf makes apt download as root. By default, apt downloads as another user, to protect root from
+// malicious data from the network. Root of a sandbox does not need this protection, and the other
+// user could not read packages in a home directory.
 const aptConf = `APT::Sandbox::User "root";
 `
 

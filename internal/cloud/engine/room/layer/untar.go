@@ -45,7 +45,8 @@ type TarOptions struct {
 	To *os.File
 	// IDs is the number of ids, which start at 0. If it is 1, all files belong to this process's user.
 	// Otherwise, an owner or group outside the range becomes nobody. The kernel also shows such ids as
-	// nobody. The file then loses its set-user-ID or set-group-ID bit.
+	// nobody. A file whose owner becomes nobody loses its set-user-ID bit. A file whose group becomes
+	// nobody loses its set-group-ID bit.
 	IDs int
 }
 
