@@ -53,7 +53,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/mcp":      "api cli/internal/cmd/version cli/internal/cmdutil cli/internal/mcpserver cli/internal/transfer sandbox internal/cloud/connlimit internal/cloud/hostprogram internal/privatedir",
 	"cli/internal/cmd/network":  "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/proc":     "cli/internal/cmdutil sandbox internal/shell",
-	"cli/internal/cmd/sandbox":  "api cli/internal/ci cli/internal/cmdutil cli/internal/mirror cli/internal/transfer sandbox internal/shell",
+	"cli/internal/cmd/sandbox":  "api cli/internal/ci cli/internal/cmdutil cli/internal/mirror cli/internal/sshserver cli/internal/transfer sandbox internal/privatedir internal/shell",
 	"cli/internal/cmd/secret":   "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/serve":    "cli/internal/cmdutil cli/internal/localcloud sandbox/local internal/cloud internal/cloud/engine internal/cloud/engine/kubelink internal/cloud/localtls internal/cloud/network internal/privatedir",
 	"cli/internal/cmd/snapshot": "cli/internal/cmdutil sandbox",
@@ -65,6 +65,7 @@ var imports = map[string]string{
 	"cli/internal/localcloud":   "api sandbox internal/cloud/store internal/cloud/volumes internal/privatedir",
 	"cli/internal/mcpserver":    "cli/internal/cmdutil sandbox sandbox/agent sandbox/agent/agentmcp internal/clip internal/cloud/connlimit internal/lazyregexp internal/protocol",
 	"cli/internal/mirror":       "cli/internal/transfer sandbox internal/archive",
+	"cli/internal/sshserver":    "sandbox internal/clip",
 	"cli/internal/tracing":      "sandbox sandbox/otel",
 	"cli/internal/transfer":     "cli/internal/cmdutil sandbox internal/shell",
 
