@@ -74,8 +74,8 @@ func (s *server) session(ctx context.Context, offered ssh.NewChannel) {
 	}
 }
 
-// handle handles one request, and reports whether it is granted. If the request starts the session,
-// run is what is started.
+// handle handles one request, and reports whether it is granted. The function run is nil unless the
+// request starts the program of the session.
 func (c *session) handle(ctx context.Context, request *ssh.Request) (run func(context.Context) (exit, error), ok bool) {
 	switch request.Type {
 	case "env":

@@ -307,9 +307,6 @@ func (r *ranged) Close() error {
 // Filewrite opens a file for writing.
 func (f *files) Filewrite(r *sftp.Request) (io.WriterAt, error) {
 	flags := r.Pflags()
-	if flags.Append {
-		return nil, sftp.ErrSSHFxOpUnsupported // several writes at once arrive here in no order
-	}
 	info, err := f.stat(r.Context(), r.Filepath, true)
 	isNew := errors.Is(err, fs.ErrNotExist)
 	switch {
@@ -322,7 +319,11 @@ func (f *files) Filewrite(r *sftp.Request) (io.WriterAt, error) {
 	case !isNew && info.Mode.IsDir():
 		return nil, errors.New("it is a directory")
 	}
-	w := &writer{open: func(offset int64, truncated bool) *upload { return f.write(r.Filepath, offset, truncated) }}
+	var end int64
+	if flags.Append && !isNew {
+		end = info.Size
+	}
+	w := &writer{first: end, open: func(offset int64, truncated bool) *upload { return f.write(r.Filepath, offset, truncated) }}
 	if isNew || flags.Trunc {
 		w.upload = w.open(0, true)
 	}

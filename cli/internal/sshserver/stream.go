@@ -3,6 +3,7 @@ package sshserver
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"maps"
 	"slices"
@@ -122,6 +123,10 @@ func (u *upload) end(reason error) error {
 // if they are a little out of order. Any other write begins a stream at its offset.
 type writer struct {
 	open func(offset int64, truncated bool) *upload
+	// first is the offset before which nothing may be written: the end of a file to which the client
+	// appends. Clients that leave it to the server to know this offset are refused, because several of
+	// their writes arrive in no order.
+	first int64
 
 	mu     sync.Mutex
 	upload *upload // nil: the next write begins one
@@ -142,6 +147,8 @@ func (w *writer) WriteAt(p []byte, offset int64) (int, error) {
 	switch {
 	case w.err != nil:
 		return 0, w.err
+	case offset < w.first:
+		w.err = errors.ErrUnsupported
 	case w.upload != nil && offset == w.next:
 		w.err = w.put(p, offset)
 	case w.held+len(p) <= window && offset > w.next:

@@ -82,9 +82,11 @@ func proxyCommand(flags *pflag.FlagSet, isLocal bool) (words []string, err error
 			if err != nil {
 				return nil, err
 			}
-			words = append(words, "--env-file="+path)
-		default:
+			words = append(words, "--env-file", path)
+		case flag.Value.Type() == "bool":
 			words = append(words, "--"+name+"="+flag.Value.String())
+		default:
+			words = append(words, "--"+name, flag.Value.String())
 		}
 	}
 	return words, nil

@@ -67,16 +67,16 @@ func sshProxyRun(ctx context.Context, opts *sshProxyOptions) (err error) {
 	}
 	defer cmdutil.Closing(sb, &err) // connected to, not created here: it keeps running
 
-	ctx, end := context.WithCancelCause(ctx)
+	life, end := context.WithCancelCause(ctx)
 	broke := make(chan struct{}, 1)
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		end(untilEnd(ctx, conn, opts.ID, broke))
+		end(untilEnd(life, conn, opts.ID, broke))
 	}()
 	defer func() { <-watched }()
 	defer end(nil)
-	return sshserver.Serve(ctx, opts.IO.Reading(ctx), opts.IO.Out, sshserver.Config{
+	err = sshserver.Serve(life, opts.IO.Reading(life), opts.IO.Out, sshserver.Config{
 		Sandbox: sb,
 		Keys:    keys,
 		Message: func(err error) string { return cmdutil.Printable(cmdutil.Message(err)) },
@@ -87,4 +87,8 @@ func sshProxyRun(ctx context.Context, opts *sshProxyOptions) (err error) {
 			}
 		},
 	})
+	if ctx.Err() != nil {
+		return nil // ssh ends this program by a signal, and its user has nothing to learn from that
+	}
+	return err
 }
