@@ -315,11 +315,14 @@ func TestClientLinksNoCloud(t *testing.T) {
 // of its import paths. All others have hooks, so that most programs link nothing of it.
 var optional = map[string][]string{
 	"go.opentelemetry.io/":                    {"cli/internal/tracing", "examples/observability", "sandbox/otel"},
+	"golang.org/x/crypto/ssh":                 {"cli/internal/sshserver"},
+	"github.com/pkg/sftp":                     {"cli/internal/sshserver"},
 	"github.com/modelcontextprotocol/go-sdk/": {"cli/internal/mcpserver", "examples/mcp", "internal/bench", "sandbox/agent/agentmcp"},
 }
 
 // TestOnlyFewImportTheOptional checks that a program that traces nothing links nothing of
-// OpenTelemetry, and one without package agentmcp nothing of the Model Context Protocol.
+// OpenTelemetry, one without package agentmcp nothing of the Model Context Protocol, and only the
+// command links SSH.
 func TestOnlyFewImportTheOptional(t *testing.T) {
 	t.Parallel()
 	statSources(t)

@@ -50,6 +50,7 @@ var (
 	_ sftp.PosixRenameFileCmder = (*files)(nil)
 	_ sftp.LstatFileLister      = (*files)(nil)
 	_ sftp.ReadlinkFileLister   = (*files)(nil)
+	_ sftp.NameLookupFileLister = (*files)(nil)
 )
 
 // refused returns an error for the client. sftp has few statuses; the text is only shown by some
@@ -238,8 +239,14 @@ func (f *files) Readlink(name string) (string, error) {
 	return target, f.refused(err)
 }
 
-// fileInfo is a file as the protocol describes it. Owners have no numbers there: the service
-// has their names.
+// LookupUserName is the owner in a line of ls -l. The library asks by the number of the owner, and
+// the service knows only names, so it is left out.
+func (f *files) LookupUserName(string) string { return "-" }
+
+// LookupGroupName is the group in a line of ls -l: see LookupUserName.
+func (f *files) LookupGroupName(string) string { return "-" }
+
+// fileInfo is a file as the protocol describes it.
 type fileInfo struct{ info sandbox.FileInfo }
 
 func (i fileInfo) Name() string       { return i.info.Name }

@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// content returns n bytes, of which each piece differs.
+// content returns n bytes. No piece of them is like another.
 func content(n int) []byte {
 	random := rand.NewChaCha8([32]byte{1})
 	data := make([]byte, n)

@@ -33,8 +33,7 @@ machine is reached through the sandbox: those requests are refused.
 A sandbox that is paused is resumed, and it is kept alive meanwhile. Commands and
 terminals end with the connection. sftp reads and writes files with the rights of root,
 and files that it makes belong to the user.`,
-		Example: `  e2bctl ssh-config "$ID"
-  ssh -o ProxyCommand='e2bctl ssh-proxy %n' -i ~/.local/state/e2bctl/ssh/id_ed25519 user@"$ID"`,
+		Example: `  ssh -F <(e2bctl ssh-config "$ID") e2b-"$ID" uname -a`,
 		Args: cmdutil.Wants("the ID of a sandbox", cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.ID = strings.TrimPrefix(args[0], sshHostPrefix)
