@@ -44,6 +44,27 @@ type files struct {
 
 	mu      sync.Mutex
 	writing map[string]*writer // the files that are being written, by path
+	open    int                // the files that are open
+}
+
+// maxOpen bounds the files that a client has open at once, because each of them keeps some bytes.
+const maxOpen = 100
+
+// opens counts a file that is opened, or refuses it.
+func (f *files) opens() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.open == maxOpen {
+		return fmt.Errorf("at most %d files can be open at once", maxOpen)
+	}
+	f.open++
+	return nil
+}
+
+func (f *files) closed() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.open--
 }
 
 var (
@@ -278,7 +299,10 @@ func (f *files) Fileread(r *sftp.Request) (io.ReaderAt, error) {
 	case info.Mode.IsDir():
 		return nil, errors.New("it is a directory")
 	}
-	return &reader{refused: f.refused, open: func(offset int64) (io.ReadCloser, error) { return f.read(r.Filepath, offset) }}, nil
+	if err := f.opens(); err != nil {
+		return nil, err
+	}
+	return &reader{refused: f.refused, closed: f.closed, open: func(offset int64) (io.ReadCloser, error) { return f.read(r.Filepath, offset) }}, nil
 }
 
 // read reads a file from a byte on. Only a command in the sandbox can skip the beginning.
@@ -325,6 +349,9 @@ func (f *files) Filewrite(r *sftp.Request) (io.WriterAt, error) {
 		return nil, os.ErrExist
 	case !isNew && info.Mode.IsDir():
 		return nil, errors.New("it is a directory")
+	}
+	if err := f.opens(); err != nil {
+		return nil, err
 	}
 	var end int64
 	if flags.Append && !isNew {
@@ -377,11 +404,12 @@ func (o *opened) Close() error {
 	defer func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
+		f.open--
 		if f.writing[o.name] == o.writer {
 			delete(f.writing, o.name)
 		}
 	}()
-	return f.refused(o.writer.close(f.life))
+	return f.refused(o.close(f.life))
 }
 
 // write starts to write to a file from a byte on. The service can only write a whole file, so

@@ -51,9 +51,9 @@ func testFiles(t *testing.T, sb *sandbox.Sandbox) {
 		t.Error("the file came back changed")
 	}
 	part := make([]byte, 70_000)
-	for _, at := range []int{2 * window, 0, len(data) - 10, window, window + 50_000, 2*window + 1} {
+	for _, at := range []int{2 * window, 0, len(data) - 10, window, window + behind, window + 50_000, 2*window + 1} {
 		n, err := file.ReadAt(part, int64(at))
-		if want := data[at:min(at+len(part), len(data))]; !bytes.Equal(part[:n], want) || err != nil && err != io.EOF {
+		if want := data[at:min(at+len(part), len(data))]; !bytes.Equal(part[:n], want) || err != nil && !errors.Is(err, io.EOF) {
 			t.Errorf("at %d: %d bytes, %v", at, n, err)
 		}
 	}
@@ -128,6 +128,20 @@ func testRefusedFiles(t *testing.T, sb *sandbox.Sandbox, client *sftp.Client) {
 	}
 	if _, err := client.Stat("broken"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a broken link: %v", err)
+	}
+	var open []*sftp.File
+	for len(open) <= maxOpen {
+		file, err := client.Open("sparse")
+		if err != nil {
+			break
+		}
+		open = append(open, file)
+	}
+	if len(open) != maxOpen {
+		t.Errorf("%d files could be open at once, want %d", len(open), maxOpen)
+	}
+	for _, file := range open {
+		must.Do(t, file.Close())
 	}
 	if _, err := client.StatVFS("/"); err == nil {
 		t.Error("the space of a file system was answered")

@@ -10,15 +10,20 @@ import (
 	"sync"
 )
 
-// window bounds the bytes of a file that are kept because the requests of a client come in another
-// order than the bytes.
-const window = 4 << 20
+// Bounds of the bytes of a file that are kept because the requests of a client come in another order
+// than the bytes. Reads are out of order by as many as the server answers at once, and writes by as
+// many as a client sends before it waits for the first answer.
+const (
+	behind = 1 << 20
+	window = 4 << 20
+)
 
 // reader makes reads at offsets from a stream. Reads that follow each other need one stream, even if
 // they are a little out of order. Any other read begins a stream at its offset.
 type reader struct {
 	open    func(offset int64) (io.ReadCloser, error)
 	refused func(error) error // the error for the client
+	closed  func()            // called by Close
 
 	mu     sync.Mutex
 	stream io.ReadCloser
@@ -30,7 +35,7 @@ type reader struct {
 func (r *reader) ReadAt(p []byte, offset int64) (n int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.stream == nil || offset < r.next-int64(len(r.kept)) || offset > r.next+window {
+	if r.stream == nil || offset < r.next-int64(len(r.kept)) || offset > r.next+behind {
 		if err := r.seek(offset); err != nil {
 			return 0, r.refused(err)
 		}
@@ -40,7 +45,7 @@ func (r *reader) ReadAt(p []byte, offset int64) (n int, err error) {
 			n += copy(p[n:], r.kept[int64(len(r.kept))-(r.next-at):])
 			continue
 		}
-		if r.err == io.EOF {
+		if errors.Is(r.err, io.EOF) {
 			return n, io.EOF
 		}
 		if r.err != nil {
@@ -52,9 +57,7 @@ func (r *reader) ReadAt(p []byte, offset int64) (n int, err error) {
 }
 
 func (r *reader) seek(offset int64) error {
-	if err := r.Close(); err != nil {
-		return err
-	}
+	r.end()
 	stream, err := r.open(offset)
 	if err != nil {
 		return err
@@ -66,21 +69,28 @@ func (r *reader) seek(offset int64) error {
 // more reads some bytes of the stream.
 func (r *reader) more() {
 	const piece = 64 << 10
-	if len(r.kept) > 2*window {
-		r.kept = r.kept[:copy(r.kept, r.kept[len(r.kept)-window:])]
+	if len(r.kept) > 2*behind {
+		r.kept = r.kept[:copy(r.kept, r.kept[len(r.kept)-behind:])]
 	}
 	r.kept = slices.Grow(r.kept, piece)
 	n, err := r.stream.Read(r.kept[len(r.kept) : len(r.kept)+piece])
 	r.kept, r.next, r.err = r.kept[:len(r.kept)+n], r.next+int64(n), err
 }
 
-// Close ends the stream.
-func (r *reader) Close() error {
-	if r.stream == nil {
-		return nil
+// end ends the stream. Its error is of no interest: what was read has been answered.
+func (r *reader) end() {
+	if r.stream != nil {
+		_ = r.stream.Close()
+		r.stream = nil
 	}
-	_ = r.stream.Close() // what was read has been answered
-	r.stream = nil
+}
+
+// Close closes the file. The library calls it once, when no read is in progress.
+func (r *reader) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end()
+	r.closed()
 	return nil
 }
 

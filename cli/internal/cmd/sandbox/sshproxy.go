@@ -34,7 +34,7 @@ A sandbox that is paused is resumed, and it is kept alive meanwhile. Commands an
 terminals end with the connection. sftp reads and writes files with the rights of root,
 and files that it makes belong to the user.`,
 		Example: `  ssh -F <(e2bctl ssh-config "$ID") e2b-"$ID" uname -a`,
-		Args: cmdutil.Wants("the ID of a sandbox", cobra.ExactArgs(1)),
+		Args:    cmdutil.Wants("the ID of a sandbox", cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.ID = strings.TrimPrefix(args[0], sshHostPrefix)
 			if f.JSON() {
