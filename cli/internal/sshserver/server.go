@@ -161,22 +161,13 @@ func (s *server) broken(err error) string {
 	return s.Message(err)
 }
 
-// streams is a connection over two streams. It has no deadlines.
+// streams is a connection over two streams. It has no deadlines, and Close closes only the reader.
 type streams struct {
 	io.ReadCloser
 	out io.Writer
 }
 
 func (s streams) Write(p []byte) (int, error) { return s.out.Write(p) }
-
-// Close ends reads. It also ends writes if the writer can be closed.
-func (s streams) Close() error {
-	err := s.ReadCloser.Close()
-	if out, ok := s.out.(io.Closer); ok {
-		err = errors.Join(err, out.Close())
-	}
-	return err
-}
 
 func (streams) LocalAddr() net.Addr              { return streamAddr{} }
 func (streams) RemoteAddr() net.Addr             { return streamAddr{} }
