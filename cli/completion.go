@@ -37,13 +37,13 @@ type liveArgument struct {
 // liveArguments describes the completion of the arguments of a command.
 func liveArguments(command string) (liveArgument, bool) {
 	switch command {
-	case "info", "exec", "connect", "fork", "logs", "metrics", "events", "port-forward", "proc ls", "code repl", "open", "wait", "timeout", "network get", "snapshot create", "snapshot ls":
+	case "info", "exec", "connect", "fork", "logs", "metrics", "events", "port-forward", "ssh-proxy", "proc ls", "code repl", "open", "wait", "timeout", "network get", "snapshot create", "snapshot ls":
 		return liveArgument{list: sandboxes()}, true
 	case "proc attach":
 		return liveArgument{list: sandboxes(), of: processes}, true
 	case "proc kill":
 		return liveArgument{list: sandboxes(), of: processes, isMany: true}, true
-	case "kill":
+	case "kill", "ssh-config":
 		return liveArgument{list: sandboxes(), isMany: true}, true
 	case "pause":
 		return liveArgument{list: sandboxes(api.StateRunning), isMany: true}, true

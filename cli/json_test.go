@@ -43,6 +43,7 @@ func withoutResult() map[string]string {
 		"code repl":             "a terminal shows its output",
 		"connect":               "a terminal shows its output",
 		"port-forward":          "it runs until it is stopped: port-forward.txtar reads its line",
+		"ssh-proxy":             "its output is for ssh: TestSSH reads it",
 		"template migrate":      "only fails: of the official command",
 	}
 }
@@ -85,6 +86,7 @@ var jsonRuns = []jsonRun{
 	{command: "network get", rest: []string{"$sandboxID"}},
 	{command: "network set", rest: []string{"$sandboxID", "--deny", "192.0.2.0/24"}},
 	{command: "url", rest: []string{"$sandboxID", "3000"}},
+	{command: "ssh-config", rest: []string{"$sandboxID"}},
 	{command: "open", rest: []string{"$sandboxID", "3000"}},
 	{command: "logs", rest: []string{"$sandboxID"}},
 	{command: "metrics", rest: []string{"$sandboxID"}},

@@ -47,6 +47,8 @@ var commands = []struct {
 	{[]string{"proc"}, proc.NewCmdProc},
 	{[]string{"network"}, network.NewCmdNetwork},
 	{[]string{"port-forward", "forward"}, sandbox.NewCmdPortForward},
+	{[]string{"ssh-config"}, sandbox.NewCmdSSHConfig},
+	{[]string{"ssh-proxy"}, sandbox.NewCmdSSHProxy},
 	{[]string{"url"}, sandbox.NewCmdURL},
 	{[]string{"open"}, sandbox.NewCmdOpen},
 	{[]string{"wait"}, sandbox.NewCmdWait},

@@ -53,7 +53,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/mcp":      "api cli/internal/cmd/version cli/internal/cmdutil cli/internal/mcpserver cli/internal/transfer sandbox internal/cloud/connlimit internal/cloud/hostprogram internal/privatedir",
 	"cli/internal/cmd/network":  "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/proc":     "cli/internal/cmdutil sandbox internal/shell",
-	"cli/internal/cmd/sandbox":  "api cli/internal/ci cli/internal/cmdutil cli/internal/mirror cli/internal/transfer sandbox internal/shell",
+	"cli/internal/cmd/sandbox":  "api cli/internal/ci cli/internal/cmdutil cli/internal/mirror cli/internal/sshserver cli/internal/transfer sandbox internal/privatedir internal/shell",
 	"cli/internal/cmd/secret":   "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/serve":    "cli/internal/cmdutil cli/internal/localcloud sandbox/local internal/cloud internal/cloud/engine internal/cloud/engine/kubelink internal/cloud/localtls internal/cloud/network internal/privatedir",
 	"cli/internal/cmd/snapshot": "cli/internal/cmdutil sandbox",
@@ -65,6 +65,7 @@ var imports = map[string]string{
 	"cli/internal/localcloud":   "api sandbox internal/cloud/store internal/cloud/volumes internal/privatedir",
 	"cli/internal/mcpserver":    "cli/internal/cmdutil sandbox sandbox/agent sandbox/agent/agentmcp internal/clip internal/cloud/connlimit internal/lazyregexp internal/protocol",
 	"cli/internal/mirror":       "cli/internal/transfer sandbox internal/archive",
+	"cli/internal/sshserver":    "sandbox internal/clip",
 	"cli/internal/tracing":      "sandbox sandbox/otel",
 	"cli/internal/transfer":     "cli/internal/cmdutil sandbox internal/shell",
 
@@ -314,11 +315,14 @@ func TestClientLinksNoCloud(t *testing.T) {
 // of its import paths. All others have hooks, so that most programs link nothing of it.
 var optional = map[string][]string{
 	"go.opentelemetry.io/":                    {"cli/internal/tracing", "examples/observability", "sandbox/otel"},
+	"golang.org/x/crypto/ssh":                 {"cli/internal/sshserver"},
+	"github.com/pkg/sftp":                     {"cli/internal/sshserver"},
 	"github.com/modelcontextprotocol/go-sdk/": {"cli/internal/mcpserver", "examples/mcp", "internal/bench", "sandbox/agent/agentmcp"},
 }
 
 // TestOnlyFewImportTheOptional checks that a program that traces nothing links nothing of
-// OpenTelemetry, and one without package agentmcp nothing of the Model Context Protocol.
+// OpenTelemetry, one without package agentmcp nothing of the Model Context Protocol, and only the
+// command links SSH.
 func TestOnlyFewImportTheOptional(t *testing.T) {
 	t.Parallel()
 	statSources(t)

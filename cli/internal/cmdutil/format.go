@@ -99,7 +99,7 @@ func nameKeys(command string) []string {
 
 // hasJSON reports whether a command has a result that can be JSON.
 func hasJSON(command string) bool {
-	return !slices.Contains([]string{"code repl", "cp", "fs cat", "local logs", "mcp", "proc attach", "volume cp"}, command) && !strings.HasPrefix(command, "completion")
+	return !slices.Contains([]string{"code repl", "cp", "fs cat", "local logs", "mcp", "proc attach", "ssh-proxy", "volume cp"}, command) && !strings.HasPrefix(command, "completion")
 }
 
 // Begin checks the output flags for cmd, and sets the format of its results. It is called after the
