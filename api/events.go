@@ -21,7 +21,7 @@ type EventType string
 // Types of events. Only the local cloud has EventRefused.
 const (
 	EventCreated EventType = "sandbox.lifecycle.created"
-	// EventUpdated follows a new timeout or new network rules.
+	// EventUpdated follows a new timeout, new network rules or new resources.
 	EventUpdated EventType = "sandbox.lifecycle.updated"
 	EventPaused  EventType = "sandbox.lifecycle.paused"
 	EventResumed EventType = "sandbox.lifecycle.resumed"
@@ -46,7 +46,8 @@ type Event struct {
 
 	// Reason is the reason for the end of the sandbox: "expired", "idle", "killed", "out_of_memory",
 	// "died" or "server_gone". Message is the reason in words. Only the local cloud sends them, with an
-	// EventKilled, and with an EventPaused if the sandbox ended and returned to its latest pause.
+	// EventKilled, and with an EventPaused if the sandbox ended and returned to its latest pause. With an
+	// EventUpdated, Message is the part that changed: "lifetime", "network" or "resources".
 	Reason, Message string
 	// EndAt is the new end of the lifetime if an EventUpdated changed it. Otherwise EndAt is zero.
 	EndAt time.Time

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -26,7 +27,7 @@ func events(t *testing.T, s *service, path string) (types []string, next, missed
 		}
 		kind := e.Type[strings.LastIndexByte(e.Type, '.')+1:]
 		if e.Data != nil {
-			kind += " " + e.Data.Reason + e.Data.Host
+			kind += " " + cmp.Or(e.Data.Reason+e.Data.Host, e.Data.Message)
 		}
 		types = append(types, kind)
 	}
@@ -49,7 +50,7 @@ func TestEvents(t *testing.T) {
 	s.sandboxes.Refused("unknown", "denied.test", 443, "a rule")
 	s.must(t, "DELETE", "/sandboxes/"+first, "", 204)
 
-	want := []string{"created", "updated ", "updated", "checkpointed", "paused", "resumed", "refused denied.test", "killed killed"}
+	want := []string{"created", "updated lifetime", "updated network", "checkpointed", "paused", "resumed", "refused denied.test", "killed killed"}
 	got, next, _ := events(t, s, "/events/sandboxes/"+first+"?orderAsc=true")
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

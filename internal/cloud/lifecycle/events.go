@@ -51,7 +51,7 @@ type Event struct {
 	Started  time.Time // latest start or resume of the sandbox
 
 	Reason  Reason    // of EventKilled, and of EventPaused if the sandbox ended and its earlier pause remains; otherwise ""
-	Message string    // Reason in words
+	Message string    // Reason in words; for EventUpdated, the part that changed: lifetime, network or resources
 	EndAt   time.Time // new end of the lifetime, of an EventUpdated that changed it
 	Host    string    // refused destination, with Port and Rule; only of EventRefused
 	Port    int

@@ -22,7 +22,7 @@ func (r *Registry) move(id string, lifetime time.Duration, onlyLater bool) error
 		return r.handle(context.Background(), id, onLifetime, func(rec *record) (*transition, error) {
 			r.moveLocked(rec, lifetime, onlyLater)
 			if !onlyLater { // clients extend the lifetime every few seconds
-				r.eventLocked(rec, Event{Type: EventUpdated, EndAt: rec.EndAt})
+				r.eventLocked(rec, Event{Type: EventUpdated, Message: "lifetime", EndAt: rec.EndAt})
 			}
 			return nil, nil
 		})

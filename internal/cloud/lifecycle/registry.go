@@ -329,7 +329,7 @@ func (r *Registry) setEgress(id string, asked Network, rules *network.Rules) err
 		}
 		rec.Network, rec.Egress, rec.outdated = &changed, nil, !reflect.DeepEqual(later, rules)
 		rec.instance.SetEgress(rules)
-		r.eventLocked(rec, Event{Type: EventUpdated})
+		r.eventLocked(rec, Event{Type: EventUpdated, Message: "network"})
 		return nil, nil
 	})
 }

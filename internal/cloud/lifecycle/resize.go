@@ -46,7 +46,7 @@ func (r *Registry) resizeLocked(rec *record, to engine.Resources) *transition {
 		r.options.Logger.InfoContext(ctx, "sandbox resized", "sandbox", id, "cpus", to.CPUs, "memory", to.MemoryBytes, "disk", to.DiskBytes)
 		return func() State {
 			rec.Resources = to
-			r.eventLocked(rec, Event{Type: EventUpdated})
+			r.eventLocked(rec, Event{Type: EventUpdated, Message: "resources"})
 			return Running
 		}, nil
 	})

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ func NewCmdEvents(f *cmdutil.Factory) *cobra.Command {
 		Use:   "events [id]",
 		Short: "List the events of sandboxes",
 		Long: `List the events of all sandboxes of your key, or of one, which may have ended: the newest
-event is the last. A sandbox was created, updated (its lifetime or its network), paused,
+event is the last. A sandbox was created, updated (its lifetime, network or resources), paused,
 resumed, checkpointed (by a snapshot or fork) or killed, which is its end for any reason;
 or a connection of it was refused. Only the local cloud has reasons and refused
 connections. It keeps the newest 10,000 events since its start; E2B's service keeps
@@ -210,10 +211,10 @@ func eventDetails(e sandbox.Event) string {
 	case sandbox.EventCreated:
 		return "template " + e.TemplateID
 	case sandbox.EventUpdated:
-		if e.EndAt.IsZero() {
-			return "network"
+		if !e.EndAt.IsZero() {
+			return "ends at " + e.EndAt.UTC().Format(time.RFC3339)
 		}
-		return "ends at " + e.EndAt.UTC().Format(time.RFC3339)
+		return cmp.Or(e.Message, "network") // only the local cloud sends a message
 	case sandbox.EventRefused:
 		if e.Port == 0 {
 			return fmt.Sprintf("%s (%s)", e.Host, e.Rule)
