@@ -20,6 +20,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/enginetest"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -204,6 +205,7 @@ func (w *promised) tries() map[string]func(*testing.T) (bool, error) {
 		"header rules":                w.headerRules,
 		"mounts of host directories":  w.mounts,
 		"container images":            w.images,
+		"idle limits":                 w.idleLimits,
 		"resize of a running sandbox": w.resizes,
 		"services of this machine":    w.hostServices,
 	}
@@ -439,6 +441,27 @@ func (w *promised) headerRules(t *testing.T) (bool, error) {
 	}
 	defer sb.Close()
 	return output(t, sb, "user", `grep -c BEGIN /run/e2bctl/authority.pem`) == "1", nil
+}
+
+// idleLimits runs silent code for longer than the idle limit of its sandbox, and waits for the end of the
+// sandbox.
+func (w *promised) idleLimits(t *testing.T) (bool, error) {
+	sb, err := sandbox.Create(t.Context(), w.cloud.Option(), sandbox.WithExpiry(sandbox.Expiry{Idle: time.Second}))
+	if err != nil {
+		return false, err
+	}
+	defer sb.Close()
+	if got := says(t, sb, "import time\ntime.sleep(2)\nprint('lives')"); got != "lives" {
+		t.Errorf("got %q, want that running code keeps the sandbox", got)
+	}
+	idle := false
+	patience.Until(t, "the end of a sandbox that nothing uses", func() bool {
+		_, err := sb.Info(t.Context())
+		gone, ended := errors.AsType[*sandbox.GoneError](err)
+		idle = ended && gone.State == sandbox.GoneIdle
+		return ended
+	})
+	return idle, nil
 }
 
 // hostServices asks a server of this machine by the name that a cloud gives it. Python uses the proxy
