@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +19,12 @@ import (
 func TestCallsOfAGoneSandbox(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
+	s.control = func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/local/features" {
+			w.WriteHeader(200)
+			fmt.Fprint(w, `{"resize":true}`)
+		}
+	}
 	sb := s.sandbox()
 	s.mu.Lock()
 	s.gone = true

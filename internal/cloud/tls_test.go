@@ -97,13 +97,19 @@ func TestBothLoopbackAddresses(t *testing.T) {
 // listens on ::1, because clients of localhost would send their keys there.
 func TestPortTakenOnTheOtherAddress(t *testing.T) {
 	t.Parallel()
-	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "[::1]:0")
-	if err != nil {
-		t.Skip("this machine has no ::1")
+	var port string
+	var err error
+	for range 20 { // another test may have the same port of 127.0.0.1
+		taken, listenErr := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "[::1]:0")
+		if listenErr != nil {
+			t.Skip("this machine has no ::1")
+		}
+		defer taken.Close()
+		_, port, _ = net.SplitHostPort(taken.Addr().String())
+		if _, _, err = loopback(t.Context(), "127.0.0.1:"+port); err == nil || strings.Contains(err.Error(), "[::1]") {
+			break
+		}
 	}
-	defer taken.Close()
-	_, port, _ := net.SplitHostPort(taken.Addr().String())
-	_, _, err = loopback(t.Context(), "127.0.0.1:"+port)
 	if err == nil || !strings.Contains(err.Error(), "[::1]:"+port) || !strings.Contains(err.Error(), "both ports must be free") {
 		t.Errorf("got %v, want an error that names [::1]:%s", err, port)
 	}

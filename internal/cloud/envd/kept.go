@@ -26,7 +26,8 @@ const (
 	// maxAllKept bounds the memory of the kept output of all processes of a sandbox, including the
 	// memory that waits to be sent again.
 	maxAllKept = 16 << 20
-	// maxReplays bounds the memory that waits to be sent again.
+	// maxReplays bounds the memory that waits to be sent again. Output that a client has not received
+	// takes no more, so that it can always be sent again.
 	maxReplays = maxAllKept / 2
 	// maxPieces bounds the number of pieces of the kept output of a process. It takes effect if a
 	// process writes a few bytes to stdout and stderr in turn.
@@ -46,6 +47,9 @@ const (
 const (
 	chunkCost = int64(unsafe.Sizeof(chunk{}))
 	pieceCost = int64(unsafe.Sizeof(piece{}))
+
+	// maxAddCost is the most memory that add needs: a new buffer, and a piece in each of two buffers.
+	maxAddCost = chunkCost + 2*pieceCost
 )
 
 // futureError means that a client requested output from an offset that the process has not reached.
@@ -93,8 +97,7 @@ type kept struct {
 	joined bool   // the newest piece ends where room begins
 }
 
-// add keeps the data of a chunk. Of the earlier output, it drops the oldest pieces that are not needed for
-// the newest limit bytes, or that exceed maxPieces.
+// add keeps the data of a chunk, and trims the earlier output to the newest limit bytes.
 func (k *kept) add(c *chunk, limit int64) {
 	k.next += int64(len(c.data))
 	if len(c.data) >= sharedFrom {
@@ -103,6 +106,11 @@ func (k *kept) add(c *chunk, limit int64) {
 	} else {
 		k.copy(c.of, c.data)
 	}
+	k.trim(limit)
+}
+
+// trim drops the oldest pieces that are not needed for the newest limit bytes, or that exceed maxPieces.
+func (k *kept) trim(limit int64) {
 	for len(k.pieces) > 1 && (k.next-k.first-int64(len(k.pieces[0].data)) >= limit || len(k.pieces) > maxPieces) {
 		k.drop()
 	}

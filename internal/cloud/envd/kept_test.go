@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/must"
 )
@@ -94,4 +96,53 @@ func TestKeptBudget(t *testing.T) {
 			t.Errorf("%d: %d bytes are kept", i, kept)
 		}
 	}
+}
+
+// TestReturns checks that a process waits for a client whose connection was cut until the client has all
+// output again, even if the client's next request is refused because other output waits to be sent again.
+// Chunks that fill half of their buffers take the most memory for their bytes.
+func TestReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget()
+		o, first := newOutput(b)
+		o.willReturn(first)
+		written := make(chan struct{})
+		go func() {
+			defer close(written)
+			for range 64 << 20 / sharedFrom {
+				o.put(stdout, strings.Repeat("x", sharedFrom))
+			}
+			o.end()
+		}()
+		var received int64
+		for stream := first; ; {
+			o.unsubscribe(stream)
+			time.Sleep(returnLimit / 2)
+			synctest.Wait()
+			for range 3 { // longer than the process waits for a client that does not ask
+				must.Do(t, b.replay(maxReplays))
+				if _, _, err := o.subscribeFrom(received, stream.stream); err == nil {
+					t.Fatal("more output is sent again than the bound allows")
+				}
+				_ = b.replay(-maxReplays)
+				time.Sleep(returnLimit / 2)
+			}
+			next, begin, err := o.subscribeFrom(received, stream.stream)
+			must.Do(t, err)
+			if begin != received {
+				t.Fatalf("output from byte %d on is kept, and the client has %d bytes", begin, received)
+			}
+			for _, data := next.replayed(); data != nil; _, data = next.replayed() {
+				received += int64(len(data))
+			}
+			if stream = next; o.ended {
+				break
+			}
+			must.Do(t, o.receive(stream.stream, received))
+		}
+		<-written
+		if received != 64<<20 {
+			t.Errorf("the client has %d bytes", received)
+		}
+	})
 }

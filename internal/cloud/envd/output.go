@@ -199,6 +199,9 @@ func (o *output) subscribeFrom(offset int64, replaced uint64) (*subscriber, int6
 			o.drop(s)
 		}
 	}
+	if replaced != 0 {
+		o.expect(min(max(offset, o.kept.first), o.kept.next)) // if the request is refused, the client tries again
+	}
 	switch {
 	case len(o.subscribers) >= maxSubscribers:
 		return nil, 0, errTooManySubscribers
@@ -289,11 +292,21 @@ func (o *output) unsubscribe(s *subscriber) {
 	s.leave()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if slices.Contains(o.subscribers, s) && s.stream != 0 && o.away == nil {
-		o.away = &absence{received: s.received, until: time.Now().Add(returnLimit)}
+	if slices.Contains(o.subscribers, s) && s.stream != 0 {
+		o.expect(s.received)
 	}
 	o.drop(s)
 	o.wake()
+}
+
+// expect records that a client that has received this many bytes is absent and may connect again. If
+// another one is absent, too, the process waits for the one that has received less. The caller holds o.mu.
+func (o *output) expect(received int64) {
+	now := time.Now()
+	if o.away != nil && now.Before(o.away.until) {
+		received = min(received, o.away.received)
+	}
+	o.away = &absence{received: received, until: now.Add(returnLimit)}
 }
 
 // await waits until n further bytes displace no output that a client may request after a cut. There are
@@ -326,15 +339,22 @@ func (o *output) await(n int) {
 func (o *output) displaces(n int64) (until time.Time, wait bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.away != nil && !time.Now().Before(o.away.until) {
+		o.away = nil
+	}
+	o.kept.trim(o.needed(o.kept.next)) // clients may have received more since the last chunk
 	most := int64(maxOnTheWay)
 	if o.kept.budget.used.Load() > maxAllKept/2 {
 		most = scarceOnTheWay
 	}
-	full := func(received int64) bool { return o.kept.next+n-received > most }
-	if o.away != nil && !time.Now().Before(o.away.until) {
-		o.away = nil
+	costly := o.kept.cost.Load()+maxAddCost > maxReplays
+	full := func(received int64) bool {
+		return o.kept.next+n-received > most || costly && o.kept.next > received
 	}
-	if o.away != nil && full(o.away.received) {
+	// A client that is present is not waited for because of the number of pieces: it reports what it has
+	// received only after many bytes.
+	crowded := len(o.kept.pieces)+2 > maxPieces
+	if o.away != nil && (full(o.away.received) || crowded && o.kept.next > o.away.received) {
 		return o.away.until, true
 	}
 	first := o.subscribers
@@ -346,7 +366,13 @@ func (o *output) keep(c *chunk) []*subscriber {
 	defer o.kept.budget.reclaim()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	next := o.kept.next + int64(len(c.data))
+	o.kept.add(c, o.needed(o.kept.next+int64(len(c.data))))
+	return o.subscribers
+}
+
+// needed returns the number of bytes before the offset next that are kept: the newest ones, and those
+// that a client may not have received. The caller holds o.mu.
+func (o *output) needed(next int64) int64 {
 	limit := int64(maxKeptOutput)
 	if o.away != nil {
 		limit = max(limit, next-o.away.received)
@@ -354,8 +380,7 @@ func (o *output) keep(c *chunk) []*subscriber {
 	if len(o.subscribers) > 0 && o.subscribers[0].stream != 0 {
 		limit = max(limit, next-o.subscribers[0].received)
 	}
-	o.kept.add(c, min(limit, maxOnTheWay))
-	return o.subscribers
+	return min(limit, maxOnTheWay)
 }
 
 // dropKept drops the oldest kept piece, or all pieces. It reports whether it has dropped a piece.
