@@ -117,7 +117,7 @@ func TestReturns(t *testing.T) {
 		var received int64
 		for stream := first; ; {
 			o.unsubscribe(stream)
-			time.Sleep(returnLimit / 2)
+			time.Sleep(returnLimit / 2) //nolint:forbidigo // its time is fake
 			synctest.Wait()
 			for range 3 { // longer than the process waits for a client that does not ask
 				must.Do(t, b.replay(maxReplays))
@@ -125,7 +125,7 @@ func TestReturns(t *testing.T) {
 					t.Fatal("more output is sent again than the bound allows")
 				}
 				_ = b.replay(-maxReplays)
-				time.Sleep(returnLimit / 2)
+				time.Sleep(returnLimit / 2) //nolint:forbidigo // its time is fake
 			}
 			next, begin, err := o.subscribeFrom(received, stream.stream)
 			must.Do(t, err)
