@@ -34,7 +34,7 @@ func (n *NetworkFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&n.noInternet, "no-internet", false, "no access to the internet")
 	n.rules.Add(flags, "allow-out", "deny-out", "--deny-out "+sandbox.AllTraffic)
 	flags.Var(&n.headers, "header", "put a header into requests to https://HOST, repeatable:\nsecret:NAME in VALUE is the value of that secret, which the\nsandbox never sees")
-	flags.Var(&n.requests, "allow-request", "let only these requests through to https://HOST, such as\n\"GET pypi.org/simple/**\", repeatable; needs --deny-out "+sandbox.AllTraffic)
+	flags.Var(&n.requests, "allow-request", "let only these requests through to https://HOST, such as\n\"GET packages.example/simple/**\", repeatable; needs --deny-out "+sandbox.AllTraffic)
 }
 
 func (n *NetworkFlags) options() []sandbox.CreateOption {
@@ -103,7 +103,7 @@ func (h *hostRequests) Set(text string) error {
 	methods, target, _ := strings.Cut(strings.TrimSpace(text), " ")
 	host, path, deeper := strings.Cut(strings.TrimSpace(target), "/")
 	if methods == "" || host == "" || strings.ContainsAny(host+path, " :") {
-		return errors.New("want methods, a host and a path, such as \"GET pypi.org/simple/**\", or \"GET,POST api.example.com\" for every path")
+		return errors.New("want methods, a host and a path, such as \"GET packages.example/simple/**\", or \"GET,POST api.example.com\" for every path")
 	}
 	if deeper {
 		path = "/" + path
