@@ -214,10 +214,10 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if now.rules.Limited(host) {
 		r.Trailer = nil // some servers add trailers to the headers, and these have been checked already
-	}
-	// After another upgrade, such as to h2c, requests could not be seen.
-	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		r.Header.Del("Upgrade")
+		// After another upgrade, such as to h2c, requests could not be seen.
+		if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+			r.Header.Del("Upgrade")
+		}
 	}
 	headers, err := fill(now.rules.Headers(host), d.options.Secret)
 	if err != nil {

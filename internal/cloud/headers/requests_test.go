@@ -77,6 +77,7 @@ func TestRequests(t *testing.T) {
 // TestRequestsOfOneConnection checks each request of a connection, and that no upgrade or trailer hides others.
 func TestRequestsOfOneConnection(t *testing.T) {
 	t.Parallel()
+	headersOnly := rules(t, bearer)
 	closed, err := network.ParseRules(true, nil, []string{"0.0.0.0/0"})
 	must.Do(t, err)
 	rules, err := closed.WithRequests(map[string][]network.Request{"api.test": {{Methods: []string{"GET"}, Path: "/yes"}}})
@@ -99,5 +100,10 @@ func TestRequestsOfOneConnection(t *testing.T) {
 	}
 	if strings.Contains(answer, "h2c") || strings.Count(answer, "/yes map[]") != 3 {
 		t.Errorf("got %s, want three answers to requests without an upgrade and without trailers", answer)
+	}
+	// A host that only receives headers is asked for any upgrade. This one speaks HTTP/2, which has none.
+	h.Set(headersOnly, h.reach)
+	if got := h.raw("api.test", "GET /any HTTP/1.1\r\nHost: api.test\r\nConnection: close, Upgrade\r\nUpgrade: tcp\r\n\r\n"); !strings.Contains(got, `invalid Upgrade request header: ["tcp"]`) {
+		t.Errorf("got %s, want that the upgrade was requested", got)
 	}
 }

@@ -60,6 +60,7 @@ func TestRefuseRequest(t *testing.T) {
 		"GET index.test/simple/../legacy//../simple/a":              "do not allow GET /legacy/simple/a",
 		"GET index.test/simple/../x%2f%2F../simple/a":               "do not allow GET /x",
 		"GET index.test/simple/../x/;/..;/simple/a":                 "do not allow GET /x",
+		"POST index.test/api//items":                                "do not allow POST /api/items",
 		"POST index.test/api/a%3Fb/items":                           "do not allow POST /api/a",
 		"POST index.test/api/a%23b/items":                           "do not allow POST /api/a",
 		"GET index.test/simple/%252e%252e/legacy/":                  "different ways",
