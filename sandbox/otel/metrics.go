@@ -177,6 +177,7 @@ func ObserveService(m metric.MeterProvider, c *sandbox.Client) (stop func() erro
 func followEvents(ctx context.Context, c *sandbox.Client, seen func(sandbox.Event)) {
 	since := time.Now()
 	for ctx.Err() == nil {
+		goesOn := false // the first events of a stream may have been seen before
 		for e, err := range c.Events(ctx, &sandbox.EventsParams{Types: []sandbox.EventType{sandbox.EventKilled, sandbox.EventRefused}, Follow: true}) {
 			if err != nil {
 				if ctx.Err() == nil {
@@ -184,7 +185,7 @@ func followEvents(ctx context.Context, c *sandbox.Client, seen func(sandbox.Even
 				}
 				break
 			}
-			if e.Time.After(since) {
+			if goesOn = goesOn || e.Time.After(since); goesOn { // events may have the same time
 				since = e.Time
 				seen(e)
 			}
