@@ -106,8 +106,8 @@ func forkRun(ctx context.Context, f *cmdutil.Factory, opts *forkOptions) (err er
 	return errors.Join(err, f.Failures(copies))
 }
 
-// noteUnlabelled prints a note in a CI job if kill --ci will not find the copies. The service gives
-// the copies the metadata of the original sandbox, and the original may not belong to this job.
+// noteUnlabelled prints a note in a CI job if kill --ci will not find the copies. The copies have the
+// metadata of the original sandbox, and the original may not belong to this job.
 func noteUnlabelled(ctx context.Context, f *cmdutil.Factory, forks []sandbox.ForkResult) {
 	job, ok := ci.Find(os.Getenv)
 	made := slices.IndexFunc(forks, func(fork sandbox.ForkResult) bool { return fork.Err == nil })

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -58,13 +57,5 @@ func resizeRun(ctx context.Context, opts *resizeOptions) (err error) {
 	if err := conn.Resize(ctx, opts.ID, opts.Sizes.Resources()); err != nil {
 		return err
 	}
-	if !opts.JSON {
-		_, err := fmt.Fprintln(opts.IO.Out, cmdutil.Printable(opts.ID))
-		return err
-	}
-	info, err := conn.Info(ctx, opts.ID)
-	if err != nil {
-		return err
-	}
-	return cmdutil.WriteJSON(opts.IO.Out, viewOf(info))
+	return writeChanged(ctx, conn, opts.IO, opts.ID, opts.JSON)
 }

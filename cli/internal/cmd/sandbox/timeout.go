@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -67,13 +66,5 @@ func timeoutRun(ctx context.Context, opts *timeoutOptions) (err error) {
 	if err := conn.SetLifetime(ctx, opts.ID, lifetime); err != nil {
 		return err
 	}
-	if !opts.JSON {
-		_, err := fmt.Fprintln(opts.IO.Out, cmdutil.Printable(opts.ID))
-		return err
-	}
-	info, err := conn.Info(ctx, opts.ID)
-	if err != nil {
-		return err
-	}
-	return cmdutil.WriteJSON(opts.IO.Out, viewOf(info))
+	return writeChanged(ctx, conn, opts.IO, opts.ID, opts.JSON)
 }

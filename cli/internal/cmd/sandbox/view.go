@@ -1,11 +1,14 @@
 package sandbox
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -55,6 +58,19 @@ func viewOf(info *sandbox.Info) sandboxView {
 		v.Metadata = map[string]string{}
 	}
 	return v
+}
+
+// writeChanged writes the ID of a sandbox that a command has changed, or the whole sandbox as JSON.
+func writeChanged(ctx context.Context, conn *cmdutil.Connection, io *cmdutil.IOStreams, id string, json bool) error {
+	if !json {
+		_, err := fmt.Fprintln(io.Out, cmdutil.Printable(id))
+		return err
+	}
+	info, err := conn.Info(ctx, id)
+	if err != nil {
+		return err
+	}
+	return cmdutil.WriteJSON(io.Out, viewOf(info))
 }
 
 // templateName returns the template's name or, if it has none, its ID.
