@@ -413,7 +413,7 @@ func (r *reachable) Checkpoint(ctx context.Context, dir, memory string, share bo
 	return true, complete()
 }
 
-// Resize gives the sandbox other resources. During the call, the sandbox is stopped, so that its use
+// Resize changes the resources of the sandbox. During the call, the sandbox is stopped, so that its use
 // does not grow, and connections into it wait. If the sandbox cannot continue afterwards, it ends.
 func (r *reachable) Resize(ctx context.Context, to engine.Resources) error {
 	limits := r.cloud.limitsWith(r.engine.Engine, to.Over(r.below))

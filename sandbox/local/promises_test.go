@@ -464,8 +464,8 @@ func (w *promised) idleLimits(t *testing.T) (bool, error) {
 	return idle, nil
 }
 
-// hostServices asks a server of this machine by the name that a cloud gives it. Python uses the proxy
-// of its environment, if there is one.
+// hostServices sends a request to a server of this machine by its name in sandboxes. Python uses the
+// proxy of its environment, if there is one.
 func (w *promised) hostServices(t *testing.T) (bool, error) {
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "served") }))
 	defer server.Close()

@@ -123,7 +123,7 @@ func TestImageOf(t *testing.T) {
 }
 
 // TestImagesAreReleased checks that no request holds the layers of its image after the answer,
-// whatever the result. The file of an image is read for each request. Each time it gives another
+// whatever the result. The file of an image is read for each request. Each time it has another
 // layer, which replaces the last one in the cache.
 func TestImagesAreReleased(t *testing.T) {
 	t.Parallel()

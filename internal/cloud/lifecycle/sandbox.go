@@ -212,9 +212,9 @@ type Instance interface {
 	// sandbox cannot continue afterwards, it ends. If the memory cannot be saved, the error matches
 	// [ErrMemory].
 	Checkpoint(ctx context.Context, dir, memory string, share bool) (shared bool, err error)
-	// Resize gives a running sandbox the resources r in place of its own, as if it was launched with
-	// them. It is called only if the engine promises [engine.Resizes]. If Resize fails, the sandbox keeps
-	// its resources. If the sandbox uses more than r allows, the error is an [*engine.InUseError].
+	// Resize changes the resources of a running sandbox to r, as if it was launched with r. It is called
+	// only if the engine promises [engine.Resizes]. If Resize fails, the sandbox keeps its resources. If
+	// the sandbox uses more than r allows, the error is an [*engine.InUseError].
 	Resize(ctx context.Context, r engine.Resources) error
 	// Memory returns the number of bytes of memory in use. It returns 0 if the number is
 	// unknown.

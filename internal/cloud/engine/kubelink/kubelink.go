@@ -63,7 +63,7 @@ type Check struct {
 	Remedy string // how to mend the cluster; "": there is no remedy, or nothing to mend
 }
 
-// Engine gives access to the Kubernetes engine. The package of the Kubernetes engine implements it.
+// Engine opens and examines the Kubernetes engine. The package of the Kubernetes engine implements it.
 type Engine interface {
 	// Open opens the engine. ctx bounds only the start.
 	Open(ctx context.Context, o Options, logger *slog.Logger) (engine.Engine, error)

@@ -148,7 +148,7 @@ func (e *Engine) awaitTaken(ctx context.Context, name string, uid types.UID) (st
 	}
 }
 
-// hopelessClaims lists the reasons that the controller gives for claims that will not get a sandbox soon.
+// hopelessClaims lists the reasons in the status of claims that will not get a sandbox soon.
 var hopelessClaims = []string{"WarmPoolNotFound", "TemplateNotFound", "ReconcilerError"}
 
 // failed returns errNoneTaken, with the controller's reason, if the controller cannot give the claim a
