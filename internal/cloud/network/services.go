@@ -221,9 +221,12 @@ func (d *Dialer) service(ctx context.Context, all *Services, s *service) (net.Co
 		return (&net.Dialer{Timeout: attemptTimeout}).DialContext(ctx, s.network, s.address)
 	}
 	return d.attempt(ctx, s.address, func(a netip.Addr) error {
-		own, err := d.ownAddresses()
-		if err != nil {
-			return err
+		var own []netip.Addr
+		if s.hostPort == all.cloudPort { // otherwise check does not need them, and listing them takes long
+			var err error
+			if own, err = d.ownAddresses(); err != nil {
+				return err
+			}
 		}
 		if rule := all.check(a, s.hostPort, own); rule != "" {
 			return &DeniedError{Host: s.name, Address: a, Rule: rule}
