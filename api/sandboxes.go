@@ -274,7 +274,7 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 		}
 	}
 	if p.Image != "" {
-		if err := s.client.checkFeature(ctx, "image", "CreateParams.Image: only a local cloud begins with any image; elsewhere build a template from it"); err != nil {
+		if err := s.client.checkFeature(ctx, "image", "CreateParams.Image: only a local cloud begins with any image; elsewhere build a template from it, with template.FromImage"); err != nil {
 			return nil, err
 		}
 	}

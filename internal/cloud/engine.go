@@ -174,7 +174,7 @@ func (c *Cloud) buildTarget(ctx context.Context, name engine.Name) (builds.Targe
 	}
 	switch {
 	case report.Engine == engine.Wasm:
-		t.Refusal = guest.NoProcesses
+		t.Refusal, t.NoImages = guest.NoProcesses, report.Promises[engine.Images]
 	case report.Engine == engine.Kubernetes:
 		t.Refusal, t.ByReference = report.Promises[engine.SharedLayers], true
 	case !ofRoom(report):

@@ -49,6 +49,17 @@ func limitsOf(ctx context.Context, o Options) (engine.Limits, error) {
 	return l, nil
 }
 
+// boundDocker lowers the limits that the options set for Docker containers to the maximum of one
+// sandbox.
+func (o *Options) boundDocker(ctx context.Context) {
+	d := &o.Docker
+	within := engine.Resources{CPUs: d.CPUs, MemoryBytes: d.MemoryBytes}.Within(o.Most)
+	if within.CPUs < d.CPUs || within.MemoryBytes < d.MemoryBytes {
+		o.Logger.WarnContext(ctx, "Docker containers get less than was asked for, because no sandbox may have more", "CPUs", within.CPUs, "memory", within.MemoryBytes)
+	}
+	d.CPUs, d.MemoryBytes = within.CPUs, within.MemoryBytes
+}
+
 // machine returns the resources of the machine that runs the sandboxes of an engine. A zero field means
 // that the resource is unknown.
 func (c *Cloud) machine(name engine.Name) engine.Bounds {

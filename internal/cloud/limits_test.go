@@ -43,6 +43,23 @@ func TestNoDiskLimit(t *testing.T) {
 	shows("base", `"diskSizeMB":512`)
 }
 
+// TestDockerIsBounded checks that limits of Docker containers do not exceed the maximum of one
+// sandbox, in the container and in answers.
+func TestDockerIsBounded(t *testing.T) {
+	t.Parallel()
+	e := newTwoEngines()
+	o := Options{Most: engine.Bounds{CPUs: 1, MemoryBytes: 256 << 20}}
+	o.Docker.CPUs, o.Docker.MemoryBytes = 4, 1<<30
+	c := e.start(t, o)
+	id := create(t, c, `{"templateID":"base-docker"}`)
+	if got := e.docker.boxes[id].options.Limits; got.CPUs != 1 || got.MemoryBytes != 256<<20 {
+		t.Errorf("the container has %+v, want the maximum", got)
+	}
+	if status, text := do(t, c, "GET", "/sandboxes/"+id, ""); status != 200 || !strings.Contains(text, `"cpuCount":1,"memoryMB":256`) {
+		t.Errorf("got %d %s, want the maximum", status, text)
+	}
+}
+
 // TestResize checks that answers and metrics have the new resources of a sandbox, also if some come
 // from its template, and which answers refuse a resize.
 func TestResize(t *testing.T) {

@@ -209,6 +209,7 @@ func (o *Options) complete(ctx context.Context) (err error) {
 	if err := o.completeService(); err != nil {
 		return err
 	}
+	o.boundDocker(ctx)
 	o.Limits, err = limitsOf(ctx, *o)
 	return err
 }

@@ -51,7 +51,7 @@ func Words(text string) string {
 		"sandbox: WithExpiry: ", "",
 		"ends by ThenPause can", "has --on-timeout pause can",
 		"Egress.Rules: only a local cloud checks", "--allow-request: only a local cloud checks",
-		"CreateParams.Mounts", "--mount", "CreateParams.Image", "--image", "CreateParams.IdleTimeout", "--idle",
+		"CreateParams.Mounts", "--mount", "CreateParams.Image", "--image", "build a template from it, with template.FromImage", "build a template from it: e2bctl template build and a Dockerfile FROM it", "CreateParams.IdleTimeout", "--idle",
 		"CreateParams.Resources: only a local cloud gives each sandbox its own; elsewhere build a template with them", "--cpus, --memory, --disk: only a local cloud gives each sandbox its own; elsewhere build a template with them",
 		"Sandboxes.Resize: only a local cloud", "only a local cloud",
 		", local.WithMaxCPUs in Go", "", ", local.WithMaxMemoryBytes in Go", "",

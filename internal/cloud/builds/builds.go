@@ -204,10 +204,7 @@ func (b *Builder) Request(ref templates.Reference, tags []string, asked template
 // target returns the properties of an engine for builds. It returns an error if no build is
 // possible with the engine.
 func (b *Builder) target(ctx context.Context, name engine.Name) (Target, error) {
-	if b.options.Target == nil {
-		return Target{}, nil
-	}
-	t, err := b.options.Target(ctx, name)
+	t, err := b.anyTarget(ctx, name)
 	if err == nil && t.Refusal != "" {
 		err = fmt.Errorf("%w: building templates: %s", errors.ErrUnsupported, t.Refusal)
 	}

@@ -106,6 +106,14 @@ func TestEngineRefuses(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got error %v, want %q", asked, err, want)
 		}
+		_, err = s.FromImage(t.Context(), asked, "python:3")
+		want = strings.TrimPrefix(want, "building templates: ")
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "templates:") {
+			t.Errorf("an image with %q: got error %v, want %q, and nothing about builds", asked, err, want)
+		}
+		if got := errors.Is(err, errors.ErrUnsupported); got != (asked == "") {
+			t.Errorf("an image with %q: got error %v, which is ErrUnsupported: %v", asked, err, got)
+		}
 	}
 }
 

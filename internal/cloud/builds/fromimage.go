@@ -1,6 +1,7 @@
 package builds
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,22 @@ func (e *FetchError) Error() string { return e.Err.Error() }
 
 func (e *FetchError) Unwrap() error { return e.Err }
 
+// NoImagesError reports that the sandboxes of an engine cannot begin with an image. errors.Is matches
+// it with [errors.ErrUnsupported].
+type NoImagesError struct {
+	Image  string
+	Engine engine.Name
+	Why    string
+}
+
+func (e *NoImagesError) Error() string {
+	return fmt.Sprintf("the image '%s': sandboxes of the engine %s of this local cloud cannot begin with an image: %s; to choose an engine that has images, name a template such as base-room or base-docker, too",
+		clip.Text(e.Image, maxRepeated), e.Engine, e.Why)
+}
+
+// Is reports whether target is [errors.ErrUnsupported].
+func (e *NoImagesError) Is(target error) bool { return target == errors.ErrUnsupported }
+
 // fetch is the fetch of an image for sandboxes. Requests for the same image wait for one fetch,
 // which continues if they give up.
 type fetch struct {
@@ -60,21 +77,21 @@ func BuiltIn(reference string) (template string, ok bool) { return builtIn(refer
 // then, FromImage uses the image to which the tag last pointed. If ctx ends first, the fetch continues
 // for the next call.
 //
-// The error is an [*ImageError] if the engine cannot use images, [ErrFetches] if too many images are
+// The error is a [*NoImagesError] if the engine cannot use images, [ErrFetches] if too many images are
 // being fetched, and a [*FetchError] for a failed fetch.
 func (b *Builder) FromImage(ctx context.Context, name engine.Name, reference string) (templates.Content, error) {
 	reference = strings.TrimSpace(reference)
 	if name == "" {
 		name = b.options.Engine
 	}
-	target, err := b.target(ctx, name)
+	target, err := b.anyTarget(ctx, name)
 	switch {
-	case target.ByReference:
-		return templates.Content{Engine: name, Image: &engine.Image{Reference: reference}}, nil
 	case err != nil:
 		return templates.Content{}, err
+	case target.ByReference:
+		return templates.Content{Engine: name, Image: &engine.Image{Reference: reference}}, nil
 	case target.Images == nil:
-		return templates.Content{}, &ImageError{reference, target.NoImages}
+		return templates.Content{}, &NoImagesError{Image: reference, Engine: name, Why: cmp.Or(target.NoImages, target.Refusal)}
 	}
 	key := key("sandbox", "image", reference, string(name), target.Machine)
 	if content, ok := b.kept(ctx, target, key, newestOf(reference)); ok {
@@ -89,6 +106,14 @@ func (b *Builder) FromImage(ctx context.Context, name engine.Name, reference str
 		err = fmt.Errorf("the image '%s' was removed just after it was fetched, to make room: try again", clip.Text(reference, maxRepeated))
 	}
 	return content, err
+}
+
+// anyTarget is like target, without the error for an engine that has no builds.
+func (b *Builder) anyTarget(ctx context.Context, name engine.Name) (Target, error) {
+	if b.options.Target == nil {
+		return Target{}, nil
+	}
+	return b.options.Target(ctx, name)
 }
 
 // Release releases the layers of a content that FromImage returned.

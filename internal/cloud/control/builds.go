@@ -16,6 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // Bounds of a build request. The service has the same bounds.
@@ -343,6 +344,9 @@ func wholeNumber(query *query, name string, otherwise int) (int, error) {
 func buildError(err error) *apiError {
 	if e, ok := errors.AsType[*builds.ImageError](err); ok {
 		return &apiError{Code: http.StatusBadRequest, Message: e.Error()}
+	}
+	if e, ok := errors.AsType[*builds.NoImagesError](err); ok {
+		return &apiError{Code: http.StatusBadRequest, ErrorCode: protocol.CodeUnsupported, Message: e.Error()}
 	}
 	if e, ok := errors.AsType[*builds.SpaceError](err); ok {
 		return &apiError{Code: http.StatusInsufficientStorage, Message: e.Error()}

@@ -73,6 +73,7 @@ func TestAnswersToErrors(t *testing.T) {
 		{&templates.Error{Kind: templates.Conflict}, 409, "", ""},
 		{&templates.Error{Kind: templates.Full}, 429, "", ""},
 		{&builds.ImageError{Image: "x"}, 400, "", "the image 'x'"},
+		{&builds.NoImagesError{Image: "x", Engine: "wasm", Why: "it has none"}, 400, "unsupported", "the engine wasm of this local cloud cannot begin with an image: it has none; "},
 		{&builds.SpaceError{}, 507, "", "no space"},
 		{builds.ErrBusy, 429, "", "template builds, 20"},
 		{builds.ErrClosed, 503, "", "is closing"},
