@@ -72,6 +72,12 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if state := os.Getenv(serveVariable); state != "" {
+		if err := serveState(os.Stdout, state); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	goleak.VerifyTestMain(dockertest.Ending{M: m})
 }
 
