@@ -35,13 +35,18 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
-// imageRows returns the rows about container images. The image contains the bash of this machine,
+// imageRows returns the rows about limits and container images, which need isolation full. The image contains the bash of this machine,
 // which is also the shell of sandboxes without an image.
 func (b *bench) imageRows() []row {
 	of := sync.OnceValues(func() (string, error) { return b.buildImage(context.Background()) })
 	packed := sync.OnceValues(func() (string, error) { return b.packPython(context.Background()) })
 	const builtIn = "of the built-in template"
-	return []row{
+	limited := b.of(sandbox.WithResources(sandbox.Resources{DiskBytes: 256 << 20}))
+	return append([]row{
+		{
+			name: "create to first Python result, with other limits than warm sandboxes", runs: 20, measure: limited.created(b.pause, onePlusOne),
+			floor: b.created(b.pause, onePlusOne), floorName: "with their limits",
+		},
 		{
 			name: "create to first command, of an unpacked image", runs: 20, measure: b.createdOf(of),
 			floor: b.createdOf(nil), floorName: builtIn,
@@ -54,7 +59,7 @@ func (b *bench) imageRows() []row {
 			name: "a layer of an image unpacked, " + (&bench{sizes: sizes{bulk: b.layerSize()}}).megabytes("of Python"), runs: 5, measure: b.unpacked(packed, roomUnpacks),
 			floor: b.unpacked(packed, tarUnpacks), floorName: "`tar -xz` and a sync",
 		},
-	}
+	}, b.fetchRows(of, packed)...)
 }
 
 // buildImage builds a template from an image, and returns the template's name.

@@ -50,6 +50,13 @@ func (b *bench) created(pause time.Duration, do call) measurement {
 	}
 }
 
+// of returns b for sandboxes with more options.
+func (b *bench) of(options ...sandbox.CreateOption) *bench {
+	other := *b
+	other.kind = slices.Concat(b.kind, options)
+	return &other
+}
+
 // inOne measures calls in one sandbox.
 func (b *bench) inOne(do call) measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
