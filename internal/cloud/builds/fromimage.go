@@ -50,8 +50,12 @@ type NoImagesError struct {
 }
 
 func (e *NoImagesError) Error() string {
-	return fmt.Sprintf("the image '%s': sandboxes of the engine %s of this local cloud cannot begin with an image: %s; to choose an engine that has images, name a template such as base-room or base-docker, too",
-		clip.Text(e.Image, maxRepeated), e.Engine, e.Why)
+	other := engine.Docker
+	if e.Engine == engine.Docker {
+		other = engine.Room
+	}
+	return fmt.Sprintf("the image '%s': sandboxes of the engine %s of this local cloud cannot begin with an image: %s; to choose an engine that can, name a template such as base-%s, too",
+		clip.Text(e.Image, maxRepeated), e.Engine, e.Why, other)
 }
 
 // Is reports whether target is [errors.ErrUnsupported].
