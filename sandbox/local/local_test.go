@@ -12,6 +12,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"log"
 	"net"
 	"net/http"
@@ -35,48 +36,21 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
+// programs are the programs that this one can be, by the variable of the environment that contains their
+// argument.
+var programs = map[string]func(w io.Writer, argument string) error{
+	refuseVariable: startRefused, pythonVariable: startWithPython, limitVariable: startLimited, crowdVariable: takeProcesses,
+	boundVariable: useBounds, containerVariable: startContained, serveVariable: serveState,
+}
+
 func TestMain(m *testing.M) {
-	if refuse := os.Getenv(refuseVariable); refuse != "" {
-		if err := startRefused(os.Stdout, refuse); err != nil {
-			log.Fatal(err)
+	for variable, start := range programs {
+		if argument, set := os.LookupEnv(variable); set {
+			if err := start(os.Stdout, argument); err != nil {
+				log.Fatal(err)
+			}
+			return
 		}
-		return
-	}
-	if python := os.Getenv(pythonVariable); python != "" {
-		if err := startWithPython(os.Stdout, python); err != nil {
-			log.Fatal(err)
-		}
-		return
-	}
-	if limit := os.Getenv(limitVariable); limit != "" {
-		if err := startLimited(os.Stdout, limit); err != nil {
-			log.Fatal(err)
-		}
-		return
-	}
-	if level := os.Getenv(crowdVariable); level != "" {
-		if err := takeProcesses(os.Stdout, level); err != nil {
-			log.Fatal(err)
-		}
-		return
-	}
-	if level := os.Getenv(boundVariable); level != "" {
-		if err := useBounds(os.Stdout, level); err != nil {
-			log.Fatal(err)
-		}
-		return
-	}
-	if refuse, contained := os.LookupEnv(containerVariable); contained {
-		if err := startContained(os.Stdout, refuse); err != nil {
-			log.Fatal(err)
-		}
-		return
-	}
-	if state := os.Getenv(serveVariable); state != "" {
-		if err := serveState(os.Stdout, state); err != nil {
-			log.Fatal(err)
-		}
-		return
 	}
 	goleak.VerifyTestMain(dockertest.Ending{M: m})
 }
