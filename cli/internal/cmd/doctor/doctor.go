@@ -49,8 +49,8 @@ rights of the user, the runtime classes and the pools. One sandbox is then made 
 
 With --fix it is tried whether you get full isolation. If Ubuntu's AppArmor refuses it, a
 profile is offered that allows user namespaces to e2bctl, or to a copy in /usr/local/bin
-if others than root may write to e2bctl. It is tried again, and what did not help is
-removed. This needs sudo; as another user, the command to run is printed.
+if others than root may write to e2bctl. It is tried again, and a profile that did not
+help is removed. This needs sudo; as another user, the command to run is printed.
 
 The status is 1 if a check failed; a warning is not a failure, nor is an engine that is
 absent from this machine.`,
