@@ -37,13 +37,15 @@ var (
 	// MCP contains the inspector and the conformance tests of the Model Context Protocol, for the
 	// tests of e2bctl mcp.
 	MCP = pinned.NPM("mcp", pinned.Folder(pins, "js/mcp"))
+	// Vitest has vitest and TypeScript, for the package e2bctl of npm.
+	Vitest = pinned.NPM("vitest", pinned.Folder(pins, "js/vitest"))
 )
 
 // Sets returns all sets of packages, for make deps.
 func Sets() []pinned.Set {
 	var sets []pinned.Set
 	if hasNode() {
-		sets = append(sets, Node, MCP)
+		sets = append(sets, Node, MCP, Vitest)
 	}
 	for _, some := range []map[string]pinned.Set{jsSets, pythonSets} {
 		sets = slices.AppendSeq(sets, maps.Values(some))

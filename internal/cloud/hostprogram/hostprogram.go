@@ -28,6 +28,18 @@ func Find(name string) (string, error) {
 	return "", &exec.Error{Name: name, Err: exec.ErrNotFound}
 }
 
+// FindOfRoot returns the absolute path of a program for administrators, as [Find] does. It also
+// searches the usual directories of such programs, because the PATH of other users may lack them.
+func FindOfRoot(name string) (string, error) {
+	program, err := Find(name)
+	for _, dir := range []string{"/usr/sbin", "/sbin"} {
+		if err != nil {
+			program, err = Find(filepath.Join(dir, name))
+		}
+	}
+	return program, err
+}
+
 // Command returns a command that runs the program at an absolute path, in dir and with [Environ].
 // If dir is "", the command runs in the program's own directory, because anyone who can write to
 // that directory can change the program anyway.

@@ -1,4 +1,4 @@
-//go:build release
+//go:build release && !(linux && (amd64 || arm64))
 
 package linuxprogram
 

@@ -30,6 +30,7 @@ type doctorOptions struct {
 	Local      bool
 	Engine     cmdutil.OwnEngine
 	Kubernetes cmdutil.KubernetesFlags
+	Fix        fixOptions
 }
 
 // NewCmdDoctor returns e2bctl doctor.
@@ -46,21 +47,32 @@ of that engine are tried.
 With --engine kubernetes a cluster is checked: its version, the namespace, agent-sandbox, the
 rights of the user, the runtime classes and the pools. One sandbox is then made there, and removed.
 
+With --fix it is tried whether you get full isolation. If Ubuntu's AppArmor refuses it, a
+profile is offered that allows user namespaces to e2bctl, or to a copy in /usr/local/bin
+if others than root may write to e2bctl. It is tried again, and a profile that did not
+help is removed. This needs sudo; as another user, the command to run is printed.
+
 The status is 1 if a check failed; a warning is not a failure, nor is an engine that is
 absent from this machine.`,
 		Example: `  e2bctl doctor
   e2bctl doctor --local -o json
+  sudo e2bctl doctor --fix
+  e2bctl doctor --fix --program ./myagent
   e2bctl doctor --local --engine kubernetes --context kind --program-image IMAGE`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := opts.Kubernetes.Check(cmd, opts.Engine.String()); err != nil {
+			if err := errors.Join(opts.Kubernetes.Check(cmd, opts.Engine.String()), opts.Fix.check(cmd)); err != nil {
 				return err
+			}
+			if opts.Fix.Fix {
+				return fixRun(cmd, opts)
 			}
 			return doctorRun(cmd.Context(), opts)
 		},
 	}
 	cmdutil.AddEngineFlag(cmd, &opts.Engine)
 	opts.Kubernetes.Add(cmd)
+	opts.Fix.add(cmd)
 	cmd.Flags().BoolVar(&opts.Local, "local", cmdutil.LocalByDefault(), "check only what the local cloud needs (E2BCTL_LOCAL=1)")
 	return cmd
 }

@@ -103,7 +103,7 @@ func trustRun(ctx context.Context, opts *trustOptions) error {
 
 // runUpdate runs the command of a trust store that makes the system read its authorities again.
 func runUpdate(ctx context.Context, command []string) error {
-	program, err := findUpdate(command[0])
+	program, err := hostprogram.FindOfRoot(command[0])
 	if err != nil {
 		return err
 	}
@@ -114,18 +114,6 @@ func runUpdate(ctx context.Context, command []string) error {
 	return nil
 }
 
-// findUpdate returns the path of a program for administrators. It also searches the usual
-// directories of such programs, because PATH may lack them.
-func findUpdate(name string) (string, error) {
-	program, err := hostprogram.Find(name)
-	for _, dir := range []string{"/usr/sbin", "/sbin"} {
-		if err != nil {
-			program, err = hostprogram.Find(filepath.Join(dir, name))
-		}
-	}
-	return program, err
-}
-
 // findStore returns the store of this machine.
 func findStore(stores []trustStore) (trustStore, error) {
 	for _, s := range stores {
@@ -133,7 +121,7 @@ func findStore(stores []trustStore) (trustStore, error) {
 		if err != nil || !info.IsDir() {
 			continue
 		}
-		if _, err := findUpdate(s.update[0]); err == nil {
+		if _, err := hostprogram.FindOfRoot(s.update[0]); err == nil {
 			return s, nil
 		}
 	}
