@@ -18,10 +18,6 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// cleanupGrace limits the clean-up of a command after the first signal to stop. CI
-// runners kill the process some seconds after their first signal.
-const cleanupGrace = 5 * time.Second
-
 // hurriedGrace limits the clean-up after a second signal. It is not 0, because timeout(1) and some
 // shells send the same signal twice in a row, once to the process and once to its process group.
 // Programs in a sandbox must be stopped in that case, too.
@@ -45,7 +41,7 @@ func Main() int {
 	}
 	// The command now cleans up. It may hang on a service that no longer answers;
 	// in that case the process ends without it.
-	hurried, patient := time.After(hurriedGrace), time.After(cleanupGrace)
+	hurried, patient := time.After(hurriedGrace), time.After(told.stopping.Allowed()+cmdutil.CleanupGrace)
 	select {
 	case code := <-done:
 		return code

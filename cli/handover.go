@@ -85,7 +85,7 @@ func handOver(ctx context.Context, ios *cmdutil.IOStreams, args []string) error 
 
 // handOverGrace is the time that the other program has to end after its interruption. That program
 // bounds its clean-up itself.
-const handOverGrace = cleanupGrace + 2*time.Second
+const handOverGrace = cmdutil.CleanupGrace + 2*time.Second
 
 // findOther returns the path of the program that has the engine kubernetes. That program is beside
 // this one or in PATH.

@@ -12,6 +12,7 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -56,7 +57,7 @@ func TestInterruptAtAPassword(t *testing.T) {
 // the terminal's output.
 func interrupted(t *testing.T, env []string, prompt string, args ...string) (shown string, end *os.File) {
 	t.Helper()
-	patience.SoonAfter(t, "the end at Ctrl-C", cleanupGrace/2, func() func() {
+	patience.SoonAfter(t, "the end at Ctrl-C", cmdutil.CleanupGrace/2, func() func() {
 		terminal, tty, err := pty.Open()
 		must.Do(t, err)
 		t.Cleanup(func() {

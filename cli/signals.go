@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
 // signalError is the cause of a context cancelled by a signal.
@@ -15,6 +17,7 @@ func (e *signalError) Error() string { return "stopped by signal: " + e.signal.S
 // interrupts reports the signals that ask the process to stop.
 type interrupts struct {
 	first, second <-chan struct{} // first is closed at the first signal to stop, and second is closed at the second signal.
+	stopping      *cmdutil.Stopping
 }
 
 // notifyContext returns a context that the first INT, TERM or HUP cancels, with a *signalError as
@@ -27,6 +30,8 @@ type interrupts struct {
 // the processes of a local sandbox are children of e2bctl.
 func notifyContext(parent context.Context) (ctx context.Context, told interrupts) {
 	ctx, cancel := context.WithCancelCause(parent)
+	first, second := make(chan struct{}), make(chan struct{})
+	ctx, stopping := cmdutil.WithStopping(ctx, second)
 	signals := make(chan os.Signal, 2)
 	caught := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // under nohup it stays ignored
@@ -35,7 +40,6 @@ func notifyContext(parent context.Context) (ctx context.Context, told interrupts
 	signal.Notify(signals, caught...)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 
-	first, second := make(chan struct{}), make(chan struct{})
 	go func() {
 		s := <-signals
 		number, _ := s.(syscall.Signal)
@@ -45,5 +49,5 @@ func notifyContext(parent context.Context) (ctx context.Context, told interrupts
 		signal.Stop(signals)
 		close(second)
 	}()
-	return ctx, interrupts{first, second}
+	return ctx, interrupts{first, second, stopping}
 }

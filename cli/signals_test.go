@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
@@ -86,7 +87,7 @@ func TestRunIsStopped(t *testing.T) {
 				stop()
 				return
 			}
-			patience.Soon(t, "the end at a second signal", cleanupGrace*4/5, stop)
+			patience.Soon(t, "the end at a second signal", cmdutil.CleanupGrace*4/5, stop)
 		})
 	}
 }

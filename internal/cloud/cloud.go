@@ -186,7 +186,7 @@ func (c *Cloud) serve(listener net.Listener) {
 }
 
 // Close ends every sandbox and connection, and then the cloud. It returns when all of them have
-// ended. Close is idempotent.
+// ended. Close is idempotent. A caller that wants requests to end first calls Drain before.
 func (c *Cloud) Close() error { return c.close() }
 
 func (c *Cloud) shutDown(dir string) error {
@@ -197,7 +197,7 @@ func (c *Cloud) shutDown(dir string) error {
 	c.images.Close()
 	err = errors.Join(err, c.sandboxes.Close())
 	c.peers.close()
-	c.handlers.wait()
+	<-c.handlers.stop(true)
 	c.telemetry.Close()
 	// A store that ends with the instance removes the files of sandboxes in volumes and layers,
 	// whatever their modes. Then the engine removes the directory of the instance.
@@ -269,33 +269,3 @@ func (c *Cloud) UnmetFaults() []Fault { return c.faults.unmet() }
 
 // Advance advances the clock that the lifetimes of sandboxes use, for tests.
 func (c *Cloud) Advance(d time.Duration) { c.sandboxes.Advance(d) }
-
-// handlers counts the running HTTP handlers, so that Close can wait for them. Closing the HTTP
-// server only closes their connections.
-type handlers struct {
-	running sync.WaitGroup
-	mu      sync.Mutex
-	closed  bool
-}
-
-func (h *handlers) counted(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.mu.Lock()
-		if h.closed {
-			h.mu.Unlock()
-			panic(http.ErrAbortHandler)
-		}
-		h.running.Add(1)
-		h.mu.Unlock()
-		defer h.running.Done()
-		next.ServeHTTP(w, r)
-	})
-}
-
-// wait makes handlers refuse new requests, and waits until the running requests have ended.
-func (h *handlers) wait() {
-	h.mu.Lock()
-	h.closed = true
-	h.mu.Unlock()
-	h.running.Wait()
-}

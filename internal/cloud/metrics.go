@@ -110,7 +110,7 @@ func (c *Cloud) MetricsAddress() net.Addr {
 // ready returns an error if the cloud cannot create sandboxes now.
 func (c *Cloud) ready() error {
 	switch {
-	case c.life.Err() != nil:
+	case c.handlers.stopped() || c.life.Err() != nil:
 		return errors.New("the server is ending")
 	case c.Err() != nil:
 		return fmt.Errorf("the server can have no more sandboxes: %w", c.Err())

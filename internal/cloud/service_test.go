@@ -129,9 +129,14 @@ func (s *served) ask(q asking) (status int, text string) {
 		}
 		r.Header.Set(q.header[i], q.header[i+1])
 	}
+	return answerOf(s.t, s.transport(), r)
+}
+
+// transport returns a new transport that trusts the service. Its idle connections end with the test.
+func (s *served) transport() *http.Transport {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.roots, ServerName: "127.0.0.2"}} //nolint:gosec // the server decides about the version
-	defer transport.CloseIdleConnections()
-	return answerOf(s.t, transport, r)
+	s.t.Cleanup(transport.CloseIdleConnections)
+	return transport
 }
 
 func answerOf(t *testing.T, transport *http.Transport, r *http.Request) (status int, text string) {

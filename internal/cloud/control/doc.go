@@ -17,7 +17,8 @@
 // deleted key is refused at once. Keys are sent in the X-API-KEY header. On the service, /teams and
 // /api-keys require the bearer token of a user; here, they also accept a key as the bearer token.
 // The requests with one key have a rate limit. A request above the limit is refused with
-// Retry-After before it has any effect. No other limit answers with Retry-After.
+// Retry-After before it has any effect. No other limit answers with Retry-After. A server that is
+// ending also refuses new requests with Retry-After, and with status 503.
 //
 // # Pausing
 //

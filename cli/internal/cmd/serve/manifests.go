@@ -9,10 +9,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/spf13/cobra"
@@ -29,6 +31,7 @@ const (
 	defaultServerNamespace  = "e2bctl"
 	defaultSandboxNamespace = "e2bctl-sandboxes"
 	pausedToo               = 10  // number of volumes for each sandbox that may run, so that there are volumes for paused sandboxes, too
+	drainPause              = 5   // seconds before the signal to end, in which the cluster stops sending requests to the server
 	defaultMaxSandboxes     = 100 // the server gets this number as a flag, and the namespace gets it as its quota
 )
 
@@ -53,6 +56,7 @@ type manifests struct {
 	Pooled             int   // pods of all pools
 	MaxHomes           int   // volumes of running and paused sandboxes; 0: they have none
 	MemoryMiB          int64 // of all sandboxes
+	Grace              int   // seconds after which the cluster kills a server that it ends
 	Denied4, Denied6   []string
 	Key, Seed          string // "": the cluster has the Secrets
 }
@@ -61,7 +65,7 @@ type manifests struct {
 // value. All other flags are set by the manifests, or are about this machine.
 func carries(flag string) bool {
 	return slices.Contains([]string{
-		"domain", "public-code", "memory", "cpus", "disk", "image", "template", "pool", "runtime-class", "home", "storage-class", "trust-network-policy",
+		"domain", "drain", "public-code", "memory", "cpus", "disk", "image", "template", "pool", "runtime-class", "home", "storage-class", "trust-network-policy",
 	}, flag)
 }
 
@@ -100,6 +104,7 @@ func (m manifests) values() map[string]string {
 	values := map[string]string{
 		"server": yaml(m.Server), "sandboxes": yaml(m.Sandboxes), "image": yaml(m.Image), "key": m.Key, "seed": m.Seed, "secrets": "",
 		"maxObjects": strconv.Itoa(max(m.MaxSandboxes+m.Pooled, m.MaxHomes)), "maxHomes": strconv.Itoa(m.MaxHomes), "memoryMiB": strconv.FormatInt(m.MemoryMiB, 10), "denied4": yaml(m.Denied4), "denied6": yaml(m.Denied6),
+		"drainPause": strconv.Itoa(drainPause), "grace": strconv.Itoa(m.Grace),
 		"network":     "The first container of each pod needs NET_ADMIN to close its network. Sandboxes do not have it.",
 		"podSecurity": "privileged",
 	}
@@ -139,6 +144,7 @@ func (o *options) manifests(cmd *cobra.Command) (m manifests, err error) {
 		Server: cmp.Or(o.ServerNamespace, defaultServerNamespace), Sandboxes: cmp.Or(kubernetes.Namespace, defaultSandboxNamespace),
 		Image: kubernetes.ProgramImage, TrustNetworkPolicy: kubernetes.TrustNetworkPolicy, Rights: kubelink.Rights(0, len(kubernetes.Pools) > 0),
 		MaxSandboxes: cmp.Or(int(o.MaxSandboxes), defaultMaxSandboxes),
+		Grace:        drainPause + int(math.Ceil((time.Duration(o.Drain) + cmdutil.CleanupGrace).Seconds())),
 	}
 	if err := o.checkManifests(cmd, m); err != nil {
 		return m, err

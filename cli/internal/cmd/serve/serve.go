@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -30,6 +31,7 @@ type options struct {
 	MaxSandboxes cmdutil.Count
 	Warm         uint8
 	VolumeSize   cmdutil.Size
+	Drain        cmdutil.Duration
 	Resources    cmdutil.ResourceFlags
 	Most         cmdutil.MostFlags
 	Kubernetes   cmdutil.KubernetesFlags
@@ -38,6 +40,13 @@ type options struct {
 	Manifests, KeepSecrets bool
 	ServerNamespace        string
 }
+
+// Bounds of the time that requests have to end. The default time, the pause of the manifests before
+// the signal, and the clean-up are 30 seconds together, after which Kubernetes kills a server by default.
+const (
+	defaultDrain = cmdutil.Duration(20 * time.Second)
+	maxDrain     = cmdutil.Duration(24 * time.Hour)
+)
 
 const help = `Serve the E2B API and its sandboxes to other machines, until it is told to end. Any E2B
 SDK reaches it with E2B_API_URL and E2B_SANDBOX_URL, both the address of this server, and
@@ -76,13 +85,17 @@ sandboxes outlive the server, and all servers with that file and namespace serve
 sandboxes, its rights there and no others, bounds, new keys, a Deployment and a Service. It takes
 the flags that such a server can have, such as --max-sandboxes and --runtime-class.
 
-The log is JSON on stderr. On SIGTERM the server ends as e2bctl local down ends a local
-cloud: sandboxes that pause when their time is over (autoPause) are paused, all others end.
+The log is JSON on stderr. On SIGTERM /readyz turns to 503, and requests and open streams
+have the time of --drain to end. New requests get status 503 with Retry-After, before they
+have any effect. A second signal ends that wait. Let what stops the server, such as docker
+stop -t, wait 5 seconds longer than --drain before it kills.
+
+Then the server ends as e2bctl local down ends a local cloud: sandboxes that pause when their time is over (autoPause) are paused, all others end.
 Templates, volumes and paused sandboxes outlive it in --state-dir.`
 
 // NewCmdServe returns e2bctl serve.
 func NewCmdServe(f *cmdutil.Factory) *cobra.Command {
-	opts := &options{Factory: f}
+	opts := &options{Factory: f, Drain: defaultDrain}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve sandboxes to other machines",
@@ -117,6 +130,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	flags.StringArrayVar(&s.Hosts, "host", nil, "answer requests for the host `NAME`, too, repeatable")
 	flags.BoolVar(&s.PublicCode, "public-code", false, "let whoever knows the id of a sandbox run code in it")
 	flags.StringVar(&s.MetricsAddress, "metrics-address", "", "serve /readyz and /metrics on `HOST:PORT`")
+	flags.Var(&o.Drain, "drain", "how long requests and open streams may go on after SIGTERM")
 	flags.Var(&o.MaxSandboxes, "max-sandboxes", "how many sandboxes may run at once (default 100)")
 	flags.StringVar(&o.State, "state-dir", "", "keep templates, volumes and paused sandboxes in `DIR`;\n\"\": e2bctl/serve in $XDG_STATE_HOME or ~/.local/state")
 	flags.BoolVar(&o.Ephemeral, "ephemeral", false, "keep nothing")
@@ -138,6 +152,8 @@ func (o *options) check(cmd *cobra.Command) error {
 	switch {
 	case o.Ephemeral && o.State != "":
 		return cmdutil.Usagef(cmd, "--ephemeral keeps no state: leave out --state-dir")
+	case o.Drain > maxDrain:
+		return cmdutil.Usagef(cmd, "--drain %s: want at most %s", &o.Drain, time.Duration(maxDrain))
 	case o.Warm > local.MaxWarm:
 		return cmdutil.Usagef(cmd, "--warm %d: want a number from 0 to %d", o.Warm, local.MaxWarm)
 	}
@@ -214,9 +230,16 @@ func serveRun(ctx context.Context, opts *options) (err error) {
 	if err := opts.announce(ctx, logger, c, state); err != nil {
 		return err
 	}
+	stopping := cmdutil.StoppingOf(ctx)
+	stopping.Allow(time.Duration(opts.Drain))
 	select {
 	case <-ctx.Done():
-		logger.InfoContext(ctx, "the server ends", "reason", context.Cause(ctx).Error())
+		logger.InfoContext(ctx, "the server ends", "reason", context.Cause(ctx).Error(), "drain", opts.Drain.String())
+		ctx, cancel := stopping.Context(ctx)
+		defer cancel()
+		if left := c.Drain(ctx); left > 0 {
+			logger.WarnContext(ctx, "requests did not end in time and are cut off", "requests", left)
+		}
 		return nil
 	case <-c.Done():
 		return fmt.Errorf("the server can have no more sandboxes: %w; start it again", c.Err())
