@@ -10,16 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Err is the error of the system calls that FailNth makes fail.
-const Err = unix.EIO
-
 // errUnwatched means that this machine does not let a thread watch its own system calls.
 var errUnwatched = errors.New("watching system calls")
 
 // FailNth calls do on a new thread, and makes the n-th of its system calls with this number fail with
-// Err, counted from 1. failed reports whether do made n such calls. Only calls by the goroutine of do
+// the error as, counted from 1. failed reports whether do made n such calls. Only calls by the goroutine of do
 // count. If the machine lets no thread watch its own calls, FailNth skips the test, except in CI.
-func FailNth(t testing.TB, number uint32, n int, do func() error) (failed bool, err error) {
+func FailNth(t testing.TB, number uint32, n int, as unix.Errno, do func() error) (failed bool, err error) {
 	t.Helper()
 	type result struct {
 		failed          bool
@@ -34,7 +31,7 @@ func FailNth(t testing.TB, number uint32, n int, do func() error) (failed bool, 
 			return
 		}
 		answered := make(chan bool)
-		go func() { answered <- answer(listener, n) }()
+		go func() { answered <- answer(listener, n, as) }()
 		err = do()
 		_, _, _ = unix.Syscall(endOfWatch, 0, 0, 0)
 		done <- result{<-answered, err, os.NewSyscallError("close", unix.Close(listener))}
@@ -91,8 +88,8 @@ type response struct {
 }
 
 // answer answers the kernel until endOfWatch. It reports whether there was an n-th call, which it
-// made fail.
-func answer(listener, n int) (failed bool) {
+// made fail with as.
+func answer(listener, n int, as unix.Errno) (failed bool) {
 	for seen := 1; ; {
 		var q request
 		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&q))); errno != 0 {
@@ -101,7 +98,7 @@ func answer(listener, n int) (failed bool) {
 		r := response{id: q.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 		ends := q.number == endOfWatch
 		if !ends && seen == n {
-			r.errno, r.flags = -int32(Err), 0
+			r.errno, r.flags = -int32(as), 0
 		}
 		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&r)))
 		switch {

@@ -33,11 +33,11 @@ func TestCreationFails(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "state")
 			var s *Store
 			var err error
-			failed, err = calltest.FailNth(t, tt.number, n, func() (err error) {
+			failed, err = calltest.FailNth(t, tt.number, n, unix.EIO, func() (err error) {
 				s, err = Open(t.Context(), dir)
 				return err
 			})
-			if got := strings.Contains(fmt.Sprint(err), calltest.Err.Error()); got != failed {
+			if got := strings.Contains(fmt.Sprint(err), unix.EIO.Error()); got != failed {
 				t.Errorf("%s %d failed, %v: got %v", tt.call, n, failed, err)
 			}
 			if _, err := os.Lstat(filepath.Join(dir, databaseFile)); (err == nil) != (n > tt.early) {
