@@ -112,6 +112,7 @@ var imports = map[string]string{
 
 	"internal/archive":                          "",
 	"internal/boundjson":                        "",
+	"internal/calltest":                         "",
 	"internal/boundproto":                       "",
 	"internal/clip":                             "",
 	"internal/gen":                              "",

@@ -1,8 +1,10 @@
 package layers_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -162,4 +164,34 @@ func TestMergeIsWhole(t *testing.T) {
 	s.Release(chain...)
 	s.Release(all...)
 	s.Release(all[:layers.MaxChain]...)
+}
+
+// TestFailuresAreLogged checks that the failures that no caller sees are logged: of reading the
+// layers, and of removing one, which the next start tries again.
+func TestFailuresAreLogged(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	_, st := open(t, t.TempDir())
+	logged := layers.Open(layers.Options{Store: st, Logger: logger})
+	if log.Len() != 0 {
+		t.Errorf("a store that works: got log %q, want none", log.String())
+	}
+	id := add(t, logged)
+	storetest.FailNth(st, 1)
+	logged.Release(id)
+	storetest.Mend(st)
+	for _, want := range []string{"cannot be removed", id, storetest.ErrFault.Error()} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("a disk that removes nothing: got log %q, want %q", log.String(), want)
+		}
+	}
+	must.Do(t, st.Delete(store.Layers, id))
+	must.Do(t, st.Close())
+	log.Reset()
+	layers.Open(layers.Options{Store: st}) // without a logger
+	layers.Open(layers.Options{Store: st, Logger: logger})
+	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "cannot be read") {
+		t.Errorf("a store that is closed: got log %q, want one line that says so", got)
+	}
 }

@@ -103,7 +103,6 @@ func (u *untar) close() {
 	for _, d := range u.path {
 		d.dir.Close()
 	}
-	u.path = nil
 }
 
 // enter makes a directory the current directory. It makes missing directories of the path with the

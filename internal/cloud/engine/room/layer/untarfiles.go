@@ -286,8 +286,9 @@ func (u *untar) link(parents []string, name, target string) error {
 	if err := u.enter(parents); err != nil {
 		return err
 	}
-	if sameFile(from, last, u.current().dir, name) {
-		return nil // both names are the same, and removing one would remove the other
+	same, err := sameFile(from, last, u.current().dir, name)
+	if same || err != nil { // removing one of two names of the same file could remove the other
+		return err
 	}
 	_, err = u.anew(name, func() error { return unix.Linkat(int(from.Fd()), last, u.fd(), name, 0) })
 	if err != nil {
@@ -321,10 +322,17 @@ func (u *untar) openTarget(parents []string, name string) (*os.File, error) {
 	return OpenDir(u.current().dir, ".")
 }
 
-func sameFile(in *os.File, name string, other *os.File, second string) bool {
+// sameFile reports whether two names lead to the same file. The second name may lead to no file.
+func sameFile(in *os.File, name string, other *os.File, second string) (bool, error) {
 	var a, b unix.Stat_t
-	return unix.Fstatat(int(in.Fd()), name, &a, unix.AT_SYMLINK_NOFOLLOW) == nil &&
-		unix.Fstatat(int(other.Fd()), second, &b, unix.AT_SYMLINK_NOFOLLOW) == nil && a.Dev == b.Dev && a.Ino == b.Ino
+	if err := unix.Fstatat(int(in.Fd()), name, &a, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return false, err
+	}
+	err := unix.Fstatat(int(other.Fd()), second, &b, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return err == nil && a.Dev == b.Dev && a.Ino == b.Ino, err
 }
 
 // owner returns the ids of an entry and its mode.
