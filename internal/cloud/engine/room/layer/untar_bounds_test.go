@@ -16,12 +16,20 @@ func TestUntarBounds(t *testing.T) {
 	t.Parallel()
 	// long returns a name of n bytes that is short once it is cleaned.
 	long := func(n int) string { return strings.Repeat("./", (n-1)/2) + strings.Repeat("/", (n-1)%2) + "y" }
+	// links returns a chain of n links, and a file whose name goes through all of them.
+	links := func(n int) (all []entry) {
+		for i := range n {
+			all = append(all, symlink(fmt.Sprint("l", i), fmt.Sprint("l", i+1)))
+		}
+		return append(all, dir(fmt.Sprint("l", n), 0o755), file("l0/x", ""))
+	}
 	for what, tt := range map[string]struct {
 		bound   int
 		entries func(n int) []entry
 	}{
 		"directories in each other": {256, func(n int) []entry { return []entry{file(strings.Repeat("d/", n)+"x", "")} }},
 		"bytes of a part":           {255, func(n int) []entry { return []entry{file(strings.Repeat("x", n), "")} }},
+		"links in a name":           {40, links},
 		"bytes of a name":           {4095, func(n int) []entry { return []entry{file(long(n), "")} }},
 		"bytes of a hard link":      {4095, func(n int) []entry { return []entry{file("y", ""), hardlink("a", long(n))} }},
 	} {

@@ -191,6 +191,7 @@ func TestUntar(t *testing.T) {
 		want   []string
 	}{
 		"a removed file":                          {[][]entry{{file("a", "1"), file("b", "2")}, {whiteout(".wh.a")}}, []string{`b 100644 "2"`}},
+		"through an absolute link":                {[][]entry{{dir("d", 0o755), symlink("a/l", "/d"), file("a/l/x", "1")}}, []string{"a 40755", "a/l 120777 -> /d", "d 40755", `d/x 100644 "1"`}},
 		"a removed directory":                     {[][]entry{{file("d/e/f", "1")}, {whiteout("d/.wh.e")}}, []string{"d 40755"}},
 		"removed what is not there":               {[][]entry{{file("a", "1")}, {whiteout(".wh.b"), whiteout("d/.wh.e")}}, []string{`a 100644 "1"`, "d 40755"}},
 		"removed in the lowest layer":             {[][]entry{{whiteout(".wh.b"), file("a", "1")}}, []string{`a 100644 "1"`}},

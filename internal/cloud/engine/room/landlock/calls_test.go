@@ -1,0 +1,56 @@
+//go:build linux
+
+package landlock
+
+import (
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/calltest"
+)
+
+// TestCheckedByVersion checks what is refused from which version of Landlock on.
+func TestCheckedByVersion(t *testing.T) {
+	t.Parallel()
+	added := map[int]unix.LandlockRulesetAttr{
+		1: {Handled_access_fs: firstRights},
+		2: {Handled_access_fs: unix.LANDLOCK_ACCESS_FS_REFER},
+		3: {Handled_access_fs: unix.LANDLOCK_ACCESS_FS_TRUNCATE},
+		4: {Handled_access_net: unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP},
+		5: {Handled_access_fs: unix.LANDLOCK_ACCESS_FS_IOCTL_DEV},
+		6: {Scoped: unix.LANDLOCK_SCOPE_SIGNAL | unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET},
+	}
+	var want unix.LandlockRulesetAttr
+	for version := 1; version <= 8; version++ {
+		want.Handled_access_fs |= added[version].Handled_access_fs
+		want.Handled_access_net |= added[version].Handled_access_net
+		want.Scoped |= added[version].Scoped
+		if got := checked(version); got != want {
+			t.Errorf("version %d: got %+v, want %+v", version, got, want)
+		}
+	}
+}
+
+// TestEachCallFails makes each call of Apply fail in turn. A process whose access could not be
+// restricted as a whole must not go on.
+func TestEachCallFails(t *testing.T) {
+	t.Parallel()
+	if _, err := version(); err != nil {
+		t.Skip(err)
+	}
+	access := Access{Program: programOf(t, "", false), Own: t.TempDir(), Execute: []string{"/usr"}, Read: []string{"/etc"}, Devices: []string{"/dev/null"}}
+	for call, number := range map[string]uint32{
+		"create_ruleset": unix.SYS_LANDLOCK_CREATE_RULESET, "openat": unix.SYS_OPENAT, "fstat": unix.SYS_FSTAT,
+		"add_rule": unix.SYS_LANDLOCK_ADD_RULE, "restrict_self": unix.SYS_LANDLOCK_RESTRICT_SELF,
+	} {
+		for n, failed := 1, true; failed; n++ {
+			var err error
+			failed, err = calltest.FailNth(t, number, n, unix.EIO, func() error { return Apply(access) })
+			if errors.Is(err, unix.EIO) != failed || n == 1 && !failed {
+				t.Errorf("%s, call %d failed, %v: got %v", call, n, failed, err)
+			}
+		}
+	}
+}
