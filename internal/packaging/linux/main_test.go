@@ -60,6 +60,12 @@ func TestDeb(t *testing.T) {
 	if got := run(t, home, program, "run", "--local", "--", "echo", "hi"); !strings.Contains(got, "hi\n") {
 		t.Errorf("e2bctl run --local prints %q", got)
 	}
+	if os.Geteuid() == 0 { // other users may have sandboxes with one id, in which dpkg cannot change files of root
+		const install = "apt-get install -y /tmp/e2bctl.deb >&2 && e2bctl version && apt-get remove -y e2bctl >&2 && [ ! -e /usr/bin/e2bctl ]"
+		if got := run(t, home, program, "run", "-q", "--local", "--user", "root", "--upload", deb+":/tmp/e2bctl.deb", "--", "sh", "-c", install); !strings.Contains(got, "\ne2bctl ") {
+			t.Errorf("after apt-get install in a sandbox, e2bctl version prints %q", got)
+		}
+	}
 	run(t, nil, "dpkg", append(dpkg, "-r", "e2bctl")...)
 	if _, err := os.Stat(program); !os.IsNotExist(err) {
 		t.Errorf("after dpkg -r the program is there: %v", err)
@@ -68,6 +74,52 @@ func TestDeb(t *testing.T) {
 	do(t, err)
 	if len(left) != 0 {
 		t.Errorf("dpkg -r leaves %q", left)
+	}
+}
+
+// TestRPM checks the files and the scripts of the .rpm, and installs and removes it below a directory of its own.
+func TestRPM(t *testing.T) {
+	if _, err := exec.LookPath("rpm"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("rpm is not there: ", err)
+		}
+		t.Skip("rpm is not there: ", err)
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "e2bctl.rpm")
+	architecture := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+	do(t, os.WriteFile(path, packages(t, archiveOf(t, dir))["e2bctl-1.2.3-1."+architecture+".rpm"], 0o600))
+	run(t, nil, "rpm", "-K", "--nosignature", path)
+	listed := run(t, nil, "rpm", "-qp", "--nosignature", "--qf", "[%{FILEMODES:perms} %{FILEUSERNAME} %{FILENAMES}\\n]", path)
+	for _, want := range []string{"-rwxr-xr-x root /usr/bin/e2bctl\n", " /usr/share/zsh/site-functions/_e2bctl\n", " /usr/lib/systemd/user/e2bctl.service\n", " /usr/share/e2bctl/apparmor\n"} {
+		if !strings.Contains(listed, want) {
+			t.Errorf("the package has no %q:\n%s", want, listed)
+		}
+	}
+	if strings.Contains(listed, "vendor-completions/_e2bctl") {
+		t.Error("the .rpm has a file that belongs to the .deb")
+	}
+	scripts := run(t, nil, "rpm", "-qp", "--nosignature", "--scripts", path)
+	for _, name := range []string{"postinstall.sh", "preremove.sh"} {
+		want, err := own.ReadFile(name)
+		do(t, err)
+		if !strings.Contains(scripts, strings.TrimSpace(string(want))) {
+			t.Errorf("the scripts lack %s:\n%s", name, scripts)
+		}
+	}
+	if os.Geteuid() != 0 {
+		return // rpm changes its root directory
+	}
+	root := []string{"--root", filepath.Join(dir, "root"), "--nosignature", "--noscripts", "--nodeps"}
+	run(t, nil, "rpm", append(root, "-i", path)...)
+	program := filepath.Join(dir, "root/usr/bin/e2bctl")
+	if got := run(t, []string{"HOME=" + dir}, program, "version"); !strings.HasPrefix(got, "e2bctl ") {
+		t.Errorf("e2bctl version prints %q", got)
+	}
+	run(t, nil, "rpm", "--root", filepath.Join(dir, "root"), "--nodeps", "-V", "e2bctl")
+	run(t, nil, "rpm", "--root", filepath.Join(dir, "root"), "--noscripts", "-e", "e2bctl")
+	if _, err := os.Stat(program); !os.IsNotExist(err) {
+		t.Errorf("after rpm -e the program is there: %v", err)
 	}
 }
 
