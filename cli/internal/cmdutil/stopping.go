@@ -11,8 +11,8 @@ import (
 // signal.
 const CleanupGrace = 5 * time.Second
 
-// Stopping is how a process ends after the first signal to stop, which cancels the context of its
-// command. A process that does not end within a bound is ended. It is safe for concurrent use.
+// Stopping describes the end of a process. The first signal to stop cancels the context of its
+// command. A process that does not end within a bound is killed. It is safe for concurrent use.
 type Stopping struct {
 	second  <-chan struct{}
 	allowed atomic.Int64
@@ -20,14 +20,14 @@ type Stopping struct {
 
 type stoppingKey struct{}
 
-// WithStopping returns a context for commands of a process, and how the process ends. second is
+// WithStopping returns a context for commands of a process, and the Stopping of this context. second is
 // closed at the second signal.
 func WithStopping(ctx context.Context, second <-chan struct{}) (context.Context, *Stopping) {
 	s := &Stopping{second: second}
 	return context.WithValue(ctx, stoppingKey{}, s), s
 }
 
-// StoppingOf returns how the process of a command ends. Without a process, there are no signals.
+// StoppingOf returns the Stopping of a context. If it has none, there are no signals.
 func StoppingOf(ctx context.Context) *Stopping {
 	if s, ok := ctx.Value(stoppingKey{}).(*Stopping); ok {
 		return s

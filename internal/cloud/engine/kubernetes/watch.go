@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -71,6 +72,7 @@ func (w *watched[T]) run(e *Engine, kind schema.GroupVersionResource, running *s
 		UpdateFunc: func(_, o any) { w.see(o, false) },
 		DeleteFunc: func(o any) { w.see(o, true) },
 	})
+	err = errors.Join(err, informer.SetTransform(w.keep))
 	if err == nil {
 		w.synced = handler.HasSynced
 		err = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
@@ -78,9 +80,23 @@ func (w *watched[T]) run(e *Engine, kind schema.GroupVersionResource, running *s
 		})
 	}
 	if err != nil {
-		panic(err) // only an informer that runs already has one
+		panic(err) // only an informer that runs already, or was stopped, returns one
 	}
 	running.Go(func() { informer.RunWithContext(e.life) })
+}
+
+// keep returns the form in which the informer keeps an object. This is also the form in which the engine
+// uses the object, so the object is in memory only once, and without the record of who changed its fields.
+func (w *watched[T]) keep(o any) (any, error) {
+	content, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return o, nil // it was here before
+	}
+	content.SetManagedFields(nil)
+	if t, err := decode[T](content.Object); err == nil {
+		return t, nil
+	}
+	return o, nil // it is not one of ours: the API server checks pods, and the definition of their kind checks Sandboxes
 }
 
 // see takes in a change of an object.
@@ -88,18 +104,14 @@ func (w *watched[T]) see(o any, deleted bool) {
 	if last, unknown := o.(cache.DeletedFinalStateUnknown); unknown {
 		o = last.Obj
 	}
-	content, ok := o.(*unstructured.Unstructured)
+	t, ok := o.(*T)
 	if !ok {
 		return
-	}
-	t, err := decode[T](content.Object)
-	if err != nil {
-		return // it is not one of ours: the API server checks pods, and the definition of their kind checks Sandboxes
 	}
 	if w.seen != nil {
 		w.seen(t) // before it can be taken for gone
 	}
-	name := content.GetName()
+	name := any(t).(metav1.Object).GetName()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.all == nil {
