@@ -21,7 +21,7 @@ const (
 	// kept until the client has reported that it has received them, even if they are more than
 	// maxKeptOutput.
 	maxOnTheWay = 8 * protocol.OutputStep
-	// scarceOnTheWay replaces maxOnTheWay while more than half of maxAllKept is in use.
+	// scarceOnTheWay replaces maxOnTheWay while running processes use more than half of maxAllKept.
 	scarceOnTheWay = 2 * protocol.OutputStep
 	// maxAllKept bounds the memory of the kept output of all processes of a sandbox, including the
 	// memory that waits to be sent again.
@@ -95,6 +95,8 @@ type kept struct {
 	tail   *chunk // contains room; nil: room is in a buffer of its own
 	size   int    // size of the newest buffer
 	joined bool   // the newest piece ends where room begins
+
+	ended bool // cost is part of budget.left
 }
 
 // add keeps the data of a chunk, and trims the earlier output to the newest limit bytes.
@@ -168,6 +170,15 @@ func (k *kept) push(p piece, joined bool) {
 func (k *kept) charge(cost int64) {
 	k.cost.Add(cost)
 	k.budget.used.Add(cost)
+	if k.ended {
+		k.budget.left.Add(cost)
+	}
+}
+
+// end records that the process has ended.
+func (k *kept) end() {
+	k.ended = true
+	k.budget.left.Add(k.cost.Load())
 }
 
 // drop drops the oldest piece.
@@ -209,6 +220,7 @@ func (k *kept) from(offset int64) (pieces []piece, cost int64) {
 type budget struct {
 	used    atomic.Int64 // bytes of memory
 	replays atomic.Int64 // the bytes of used that wait to be sent again
+	left    atomic.Int64 // the bytes of used for the kept output of ended processes
 
 	mu    sync.Mutex
 	live  map[*output]struct{}
@@ -229,6 +241,12 @@ func (b *budget) end(o *output) {
 	defer b.mu.Unlock()
 	delete(b.live, o)
 	b.ended = append(b.ended, o)
+}
+
+// scarce reports whether running processes use more than half of maxAllKept. The output of ended
+// processes does not count, because reclaim drops it first.
+func (b *budget) scarce() bool {
+	return b.used.Load()-b.left.Load() > maxAllKept/2
 }
 
 // leave drops all kept output of o, and removes o from the budget.

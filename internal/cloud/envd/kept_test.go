@@ -96,6 +96,21 @@ func TestKeptBudget(t *testing.T) {
 			t.Errorf("%d: %d bytes are kept", i, kept)
 		}
 	}
+	if !b.scarce() {
+		t.Error("memory is not scarce, and running processes use all of it")
+	}
+	for _, o := range outputs[4:] {
+		o.end()
+	}
+	if b.scarce() {
+		t.Error("memory is scarce, and only ended processes use it")
+	}
+	for _, o := range outputs {
+		b.leave(o)
+	}
+	if used, left := b.used.Load(), b.left.Load(); used != 0 || left != 0 {
+		t.Errorf("%d bytes are used after the end, %d by ended processes", used, left)
+	}
 }
 
 // TestReturns checks that a process waits for a client whose connection was cut until the client has all

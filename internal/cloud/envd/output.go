@@ -344,7 +344,7 @@ func (o *output) displaces(n int64) (until time.Time, wait bool) {
 	}
 	o.kept.trim(o.needed(o.kept.next)) // clients may have received more since the last chunk
 	most := int64(maxOnTheWay)
-	if o.kept.budget.used.Load() > maxAllKept/2 {
+	if o.kept.budget.scarce() {
 		most = scarceOnTheWay
 	}
 	costly := o.kept.cost.Load()+maxAddCost > maxReplays
@@ -501,6 +501,7 @@ func (o *output) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ended = true
+	o.kept.end()
 	for _, s := range o.subscribers {
 		close(s.chunks)
 	}

@@ -35,6 +35,7 @@ func (rec *record) over() bool { return rec.instance != nil && rec.instance.Err(
 // the end. noticeLocked returns the error for callers that need the sandbox, or nil if the instance
 // has not ended.
 func (r *Registry) noticeLocked(rec *record, failed error) *NotFoundError {
+	r.followClockLocked(rec)
 	if r.closed || rec.State == Killing || rec.transition != nil || !rec.over() {
 		return nil
 	}
@@ -73,7 +74,7 @@ func (r *Registry) expireLocked(rec *record, idle bool) <-chan struct{} {
 		return r.endLocked(rec, unusedEnd(rec.Idle))
 	case !rec.AutoPause:
 		return r.endLocked(rec, expired)
-	case !idle && !rec.retryUntil.IsZero() && !r.nowLocked().Before(rec.retryUntil):
+	case !idle && rec.retryUntil > 0 && r.clock.since() >= rec.retryUntil:
 		return r.endLocked(rec, end{Expired, fmt.Sprintf("%s, and it could not be paused: %v", expired.how, rec.unpaused)})
 	}
 	return r.pauseLocked(rec, pause{PauseOptions: PauseOptions{DropMemory: !rec.KeepMemory}, unasked: true, idle: idle}).done
@@ -107,8 +108,8 @@ func (r *Registry) endLocked(rec *record, e end) <-chan struct{} {
 func (r *Registry) revertLocked(rec *record) {
 	r.leaveLocked(rec)
 	r.thawLocked(rec)
-	rec.becomeLocked(rec.kept.sandbox)
-	rec.instance, rec.retryUntil = nil, time.Time{}
+	r.becomeLocked(rec, rec.kept.sandbox)
+	rec.instance, rec.retryUntil = nil, 0
 	r.setLocked(rec, Paused)
 }
 
@@ -118,7 +119,7 @@ func (r *Registry) takeLocked(rec *record, e end) {
 		rec.transition.cancel()
 	}
 	r.setLocked(rec, Killing)
-	r.ended.add(rec.ID, r.nowLocked(), e)
+	r.ended.add(rec.ID, e)
 	r.eventLocked(rec, Event{Type: EventKilled, Reason: e.reason, Message: e.how})
 }
 
@@ -159,7 +160,7 @@ func (r *Registry) discard(rec *record, e end) {
 		delete(r.records, rec.ID)
 		r.placeLocked(rec)
 	}
-	r.ended.add(rec.ID, r.nowLocked(), e)
+	r.ended.add(rec.ID, e)
 	if rec.kept != nil {
 		r.kept--
 	}

@@ -69,21 +69,23 @@ func (r *Registry) Ended(id string) string {
 	if rec := r.records[id]; rec != nil && rec.State != Killing {
 		return ""
 	}
-	return words[r.ended.notFound(id, r.nowLocked()).Reason]
+	return words[r.ended.notFound(id).Reason]
 }
 
 // endedLog remembers the ends of sandboxes for a limited time.
 type endedLog struct {
+	clock   *clock
 	entries map[string]endedEntry
 	order   []string
 }
 
 type endedEntry struct {
 	end
-	at time.Time
+	at    time.Time
+	since time.Duration // at, as a value of clock.since
 }
 
-func (l *endedLog) add(id string, at time.Time, e end) {
+func (l *endedLog) add(id string, e end) {
 	if l.entries == nil {
 		l.entries = map[string]endedEntry{}
 	}
@@ -94,14 +96,14 @@ func (l *endedLog) add(id string, at time.Time, e end) {
 		}
 		l.order = append(l.order, id)
 	}
-	l.entries[id] = endedEntry{e, at}
+	l.entries[id] = endedEntry{e, l.clock.now(), l.clock.since()}
 }
 
 // notFound returns the error for a sandbox that does not exist. The error includes the reason
 // for the sandbox's end, if it is known.
-func (l *endedLog) notFound(id string, now time.Time) *NotFoundError {
+func (l *endedLog) notFound(id string) *NotFoundError {
 	e, ok := l.entries[id]
-	if !ok || now.Sub(e.at) > remembered {
+	if !ok || l.clock.since()-e.since > remembered {
 		return &NotFoundError{ID: id}
 	}
 	return &NotFoundError{ID: id, Reason: e.reason, EndedAt: e.at, How: e.how}

@@ -34,9 +34,9 @@ func (r *Registry) expireAllLocked() (over []<-chan struct{}, next time.Duration
 	if r.closed {
 		return nil, next
 	}
-	now := r.nowLocked()
+	now := r.clock.since()
 	for _, rec := range r.running {
-		left := rec.EndAt.Sub(now)
+		left := rec.until - now
 		if left <= 0 {
 			over = append(over, r.expireLocked(rec, false))
 			continue

@@ -8,15 +8,18 @@ import (
 )
 
 // clock is the clock of a registry. If the host's clock is set forward or back, now changes, but since
-// does not.
+// does not. Lifetimes and idle limits follow since, so that they stay as long as they are.
 type clock struct {
 	start time.Time
-	ahead atomic.Int64 // nanoseconds that Advance has added
+	wall  func() time.Time // [time.Now]; in tests, a clock that is set forward and back
+	ahead atomic.Int64     // nanoseconds that Advance has added
 }
+
+func newClock() *clock { return &clock{start: time.Now(), wall: time.Now} }
 
 func (c *clock) advance(d time.Duration) { c.ahead.Add(int64(d)) }
 
-func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())).UTC() }
+func (c *clock) now() time.Time { return c.wall().Add(time.Duration(c.ahead.Load())).UTC() }
 
 // since returns the time since the start of the registry.
 func (c *clock) since() time.Duration {

@@ -198,7 +198,7 @@ func (r *Registry) restore() {
 	}
 	for _, entry := range ran {
 		if r.records[entry.ID] == nil {
-			r.ended.add(entry.ID, r.nowLocked(), left)
+			r.ended.add(entry.ID, left)
 		}
 		r.forgetRunning(ctx, entry.ID)
 	}

@@ -121,6 +121,7 @@ func (r *Registry) Adopt(id string, kept engine.Record, open func(Spec) (Lasting
 	if r.closed {
 		return errors.Join(ErrClosed, instance.Leave())
 	}
+	r.timeLocked(rec)
 	if sb.State == Running {
 		r.places++
 		rec.placed = true
@@ -282,7 +283,7 @@ func (r *Registry) become(rec *record, sb Sandbox, kept engine.Record) (turned b
 		return false
 	}
 	turned = rec.State != sb.State
-	rec.becomeLocked(sb)
+	r.becomeLocked(rec, sb)
 	switch {
 	case !turned:
 		r.wakeEvictor()

@@ -30,13 +30,49 @@ func (r *Registry) move(id string, lifetime time.Duration, onlyLater bool) error
 }
 
 func (r *Registry) moveLocked(rec *record, lifetime time.Duration, onlyLater bool) {
-	end := r.nowLocked().Add(lifetime)
-	if last := rec.StartedAt.Add(r.options.MaxLifetime); end.After(last) {
-		end = last
-	}
-	if end.After(rec.EndAt) || !onlyLater {
-		rec.EndAt, rec.retryUntil = end, time.Time{}
+	now := r.clock.since()
+	left := min(lifetime, rec.began+r.options.MaxLifetime-now)
+	if left > rec.until-now || !onlyLater {
+		r.endInLocked(rec, left)
+		rec.retryUntil = 0
 		r.wakeEvictor()
+	}
+}
+
+// beginLifeLocked begins the lifetime of a sandbox that starts to run now.
+func (r *Registry) beginLifeLocked(rec *record, lifetime time.Duration) {
+	lifetime = min(lifetime, r.options.MaxLifetime)
+	r.endInLocked(rec, lifetime)
+	rec.StartedAt, rec.began = rec.EndAt.Add(-lifetime), rec.until-lifetime
+}
+
+// endInLocked makes the lifetime of a sandbox end after left.
+func (r *Registry) endInLocked(rec *record, left time.Duration) {
+	rec.EndAt, rec.until = r.nowLocked().Add(left), r.clock.since()+left
+}
+
+// timeLocked makes the lifetime of a sandbox that another registry started follow the registry's clock.
+// The host's clock may have been set since that start. So no such lifetime is longer than
+// [Registry.MaxLifetime].
+func (r *Registry) timeLocked(rec *record) {
+	now, at := r.nowLocked(), r.clock.since()
+	rec.began = at - max(0, now.Sub(rec.StartedAt))
+	rec.until = at + min(rec.EndAt.Sub(now), r.options.MaxLifetime)
+}
+
+// maxDrift is the largest difference between the host's clock and the registry's clock that is not
+// corrected in the end of a lifetime, so that this time does not change by itself.
+const maxDrift = time.Second
+
+// followClockLocked corrects the time at which the lifetime of a running sandbox ends, if the host's clock
+// was set. It leaves out sandboxes that can outlive the registry: their engine ends them at the time that
+// it has stored.
+func (r *Registry) followClockLocked(rec *record) {
+	if !rec.Runs() || rec.outlives() != nil {
+		return
+	}
+	if end := r.nowLocked().Add(rec.until - r.clock.since()); end.Sub(rec.EndAt).Abs() > maxDrift {
+		rec.EndAt = end
 	}
 }
 

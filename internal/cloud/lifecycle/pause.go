@@ -58,8 +58,8 @@ func (r *Registry) pauseLocked(rec *record, p pause) *transition {
 		r.options.Logger.InfoContext(ctx, "sandbox paused", "sandbox", sb.ID, "memory", memory)
 		return func() State {
 			r.leaveLocked(rec)
-			rec.becomeLocked(sb)
-			rec.retryUntil = time.Time{}
+			r.becomeLocked(rec, sb)
+			rec.retryUntil = 0
 			if k != nil {
 				rec.kept = k
 			}
@@ -170,11 +170,11 @@ func (r *Registry) runOnLocked(rec *record, p pause, err error) State {
 	if !p.unasked || p.idle {
 		return Running // setLocked notes a use
 	}
-	now := r.nowLocked()
-	if rec.retryUntil.IsZero() {
-		rec.retryUntil = now.Add(retryFor)
+	if rec.retryUntil == 0 {
+		rec.retryUntil = r.clock.since() + retryFor
 	}
-	rec.EndAt, rec.unpaused = now.Add(retryAfter), err
+	r.endInLocked(rec, retryAfter)
+	rec.unpaused = err
 	return Running
 }
 

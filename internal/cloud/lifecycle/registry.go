@@ -117,9 +117,14 @@ type record struct {
 	list     *[]*record       // list that contains the record: Registry.up or Registry.down; nil if neither contains it
 	position ordered.Position // position in that list
 
-	// unpaused is the error of a failed automatic pause. The pause is retried until retryUntil.
+	// began and until are StartedAt and EndAt of a running sandbox, as values of clock.since. They decide
+	// about the lifetime.
+	began, until time.Duration
+
+	// unpaused is the error of a failed automatic pause. The pause is retried until retryUntil, a value of
+	// clock.since; 0: no pause has failed.
 	unpaused   error
-	retryUntil time.Time
+	retryUntil time.Duration
 
 	use    *Use          // latest use; nil: no idle limit
 	asking chan struct{} // closed when the sandbox has said whether it is busy; nil: it is not being asked
@@ -127,8 +132,9 @@ type record struct {
 
 // becomeLocked copies from sb to the record all fields of the sandbox that may change, except the
 // state, which setLocked changes.
-func (rec *record) becomeLocked(sb Sandbox) {
+func (r *Registry) becomeLocked(rec *record, sb Sandbox) {
 	rec.Request, rec.StartedAt, rec.EndAt = sb.Request, sb.StartedAt, sb.EndAt
+	r.timeLocked(rec)
 	rec.Memory, rec.Unresponsive = sb.Memory, sb.Unresponsive
 }
 
@@ -159,6 +165,7 @@ func New(o Options) *Registry {
 	if o.Layers == nil {
 		o.Layers = layers.Open(layers.Options{Store: o.Store, Logger: o.Logger})
 	}
+	clock := newClock()
 	r := &Registry{
 		options:  o,
 		store:    o.Store,
@@ -170,7 +177,8 @@ func New(o Options) *Registry {
 		running:  map[string]*record{},
 		attempts: attempts{byKey: map[string]*attempt{}},
 		adopted:  make(chan struct{}),
-		clock:    &clock{start: time.Now()},
+		clock:    clock,
+		ended:    endedLog{clock: clock},
 	}
 	r.restore()
 	r.work.Go(r.evictor)
@@ -396,12 +404,6 @@ func (r *Registry) add(rec *record) bool {
 	return true
 }
 
-// beginLifeLocked begins the lifetime of a sandbox that starts to run now.
-func (r *Registry) beginLifeLocked(rec *record, lifetime time.Duration) {
-	rec.StartedAt = r.nowLocked()
-	rec.EndAt = rec.StartedAt.Add(min(lifetime, r.options.MaxLifetime))
-}
-
 func (r *Registry) snapshot(rec *record) Sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -411,7 +413,7 @@ func (r *Registry) snapshot(rec *record) Sandbox {
 func (r *Registry) findLocked(id string) (*record, error) {
 	rec := r.records[id]
 	if rec == nil {
-		return nil, r.ended.notFound(id, r.nowLocked())
+		return nil, r.ended.notFound(id)
 	}
 	_ = r.noticeLocked(rec, nil)
 	return rec, nil
@@ -424,5 +426,5 @@ func (r *Registry) notFoundLocked(rec *record) error {
 	if rec.State == Paused {
 		return &NotFoundError{ID: rec.ID, Paused: true}
 	}
-	return r.ended.notFound(rec.ID, r.nowLocked())
+	return r.ended.notFound(rec.ID)
 }

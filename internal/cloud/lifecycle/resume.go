@@ -141,7 +141,7 @@ func (r *Registry) resumeLocked(rec *record, o ResumeOptions) (*transition, erro
 		r.options.Logger.InfoContext(ctx, "sandbox resumed", "sandbox", sb.ID, "memory", memory)
 		return func() State {
 			if suspended {
-				rec.becomeLocked(sb)
+				r.becomeLocked(rec, sb)
 				return Running
 			}
 			r.thawLocked(rec)

@@ -118,7 +118,7 @@ func (r *Registry) Leftover(dir string, held map[string]int) (wrong []string) {
 		return append(wrong, err.Error())
 	}
 	for _, entry := range ran {
-		if why := r.ended.notFound(entry.ID, r.nowLocked()).Reason; r.records[entry.ID] != nil || why != ServerGone {
+		if why := r.ended.notFound(entry.ID).Reason; r.records[entry.ID] != nil || why != ServerGone {
 			wrong = append(wrong, fmt.Sprintf("the store has that %s ran until the end, which is paused or ended because of %q", entry.ID, why))
 		}
 	}
