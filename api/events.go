@@ -261,6 +261,7 @@ func (r *eventReader) poll(ctx context.Context) error {
 // the events in the opposite order, oldest first. It calls first with the header of the first answer.
 func (r *eventReader) back(ctx context.Context, limit int, first func(http.Header)) (events []Event, err error) {
 	seen := map[string]bool{}
+	var next string // end of the list at the first answer; "" if the service does not report it
 	for offset, more := 0, true; more && offset < maxEventsOffset; offset += maxEventsPage {
 		page, header, err := r.fetch(ctx, url.Values{"offset": {strconv.Itoa(offset)}})
 		if err != nil {
@@ -268,10 +269,13 @@ func (r *eventReader) back(ctx context.Context, limit int, first func(http.Heade
 		}
 		if offset == 0 {
 			first(header)
+			next = header.Get(protocol.HeaderEventsNext)
 		}
 		more = len(page) == maxEventsPage
-		// Events that are new since the first answer have moved the others to later pages.
-		page = slices.DeleteFunc(page, func(e Event) bool { return seen[e.ID] || len(events) > 0 && e.Time.After(events[0].Time) })
+		// Events that are new since the first answer have moved the others to later pages. They are told by
+		// their times only if there may be any, because the clock of the service can be set back.
+		moved := next == "" || next != header.Get(protocol.HeaderEventsNext)
+		page = slices.DeleteFunc(page, func(e Event) bool { return seen[e.ID] || moved && len(events) > 0 && e.Time.After(events[0].Time) })
 		for _, e := range page {
 			seen[e.ID] = e.ID != ""
 		}

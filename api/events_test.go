@@ -165,3 +165,34 @@ func TestEventsAcrossARestart(t *testing.T) {
 		}
 	})
 }
+
+// TestLastEventsWhenTheClockIsSetBack reads events that are older than others, and yet have later times.
+func TestLastEventsWhenTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	const all, setBack = 300, 100 // the clock is set back after this event
+	c := eventClient(t, func(w *httptest.ResponseRecorder, r *http.Request) bool {
+		offset, _ := strconv.Atoi(r.URL.Query().Get("offset"))
+		var page []wireEvent
+		for n := all - offset; n > max(0, all-offset-maxEventsPage); n-- {
+			at := time.Unix(int64(n), 0)
+			if n > setBack {
+				at = at.Add(-time.Hour)
+			}
+			page = append(page, wireEvent{strconv.Itoa(n), at})
+		}
+		w.Header().Set(protocol.HeaderEventsNext, strconv.Itoa(all))
+		_ = json.NewEncoder(w).Encode(page)
+		return false
+	})
+	next := all - 249
+	for e, err := range c.Sandboxes.Events(t.Context(), &EventsParams{Last: 250}) {
+		must.Do(t, err)
+		if e.ID != strconv.Itoa(next) {
+			t.Fatalf("got event %s, want %d", e.ID, next)
+		}
+		next++
+	}
+	if next != all+1 {
+		t.Errorf("the events end before %d, want %d to be the last", next, all)
+	}
+}
