@@ -13,13 +13,15 @@ import (
 // fields that it takes from the sandbox's options, and its process receives nothing else of them.
 // TestOptionsSent has a reason for each field that a process does not receive.
 
+// runs describes how the programs of the sandbox run. The runner adds its own part.
+func (s *Sandbox) runs() wire.Runner { return wire.Runner{Ranged: s.room.ranged(), Root: s.root} }
+
 // initSpec returns the specification of the first stage, without the parts that depend on the files
 // that are sent with it.
 func (s *Sandbox) initSpec() wire.InitSpec {
 	trees, links := s.ofHost()
 	return wire.InitSpec{
-		Ranged:     s.room.ranged(),
-		Root:       s.root,
+		Runner:     s.runs(),
 		Path:       s.room.options.Path,
 		Trees:      trees,
 		Mounted:    make([]bool, len(trees)),
@@ -52,8 +54,7 @@ func (s *Sandbox) envdSpec() wire.EnvdSpec {
 		Egress:   s.options.Egress != nil,
 		Restored: s.options.Memory != "",
 		Network:  s.exit != nil,
-		Ranged:   s.room.ranged(),
-		Root:     s.root,
+		Runner:   s.runs(),
 	}
 }
 

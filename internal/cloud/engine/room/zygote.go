@@ -128,7 +128,7 @@ func (r *Room) liveZygote(ctx context.Context) error {
 	defer func() { _ = r.control.Send(wire.Message{Kind: wire.KindKill, ID: number}) }() // if the room is gone, so is the process
 	spec := wire.ZygoteSpec{
 		InitSpec: wire.InitSpec{
-			Ranged: r.ranged(), Path: r.options.Path, Trees: r.trees, Mounted: make([]bool, len(r.trees)), Links: r.links, Disk: zygoteDisk,
+			Runner: wire.Runner{Ranged: r.ranged()}, Path: r.options.Path, Trees: r.trees, Mounted: make([]bool, len(r.trees)), Links: r.links, Disk: zygoteDisk,
 		},
 		Config: *r.options.Zygote,
 	}

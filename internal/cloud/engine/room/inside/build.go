@@ -11,6 +11,20 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
+// builder has the steps of the first stage that differ between sandboxes with a file system of their
+// own.
+type builder interface {
+	// start prepares this process for programs, before anything is built.
+	start(spec *wire.InitSpec, files *wire.Files) error
+	// showKernel makes /proc and /sys in the root that construct makes. nodes are nil if the root
+	// replaces another one.
+	showKernel(b *built, spec *wire.InitSpec, nodes []*os.File) error
+	// enter makes the directories that construct made the root of this process.
+	enter(spec *wire.InitSpec) error
+	// execute executes the second stage with the rights that it may have.
+	execute(c *wire.Conn, spec *wire.InitSpec) error
+}
+
 // built is the result of building the file system of a sandbox.
 type built struct {
 	notes    []string        // weaknesses of this kernel
@@ -49,8 +63,8 @@ func (b *built) passed(sockets []*os.File) *wire.Files {
 //	boot_id   the text of /proc/sys/kernel/random/boot_id
 //
 // Without gVisor, only root stays visible. With gVisor, root becomes the root of gVisor's sandbox, and
-// gVisor starts program there: see prepareRunner.
-func build(spec *wire.InitSpec, passed *wire.Files, program *os.File) (*built, error) {
+// gVisor starts its program there: see gvisorroot.go.
+func build(run builder, spec *wire.InitSpec, passed *wire.Files) (*built, error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, fmt.Errorf("make mounts private: %w", os.NewSyscallError("mount", err))
 	}
@@ -80,14 +94,11 @@ func build(spec *wire.InitSpec, passed *wire.Files, program *os.File) (*built, e
 	if err != nil {
 		return nil, err
 	}
-	b, err := construct(spec, p, files)
+	b, err := construct(run, spec, p, files)
 	if err != nil || spec.Late {
 		return b, err
 	}
-	if spec.GVisor {
-		return b, prepareRunner(spec, program)
-	}
-	return b, finish(spec.Authority, spec.Trees)
+	return b, run.enter(spec)
 }
 
 // finish enters the root that construct made.
@@ -161,7 +172,7 @@ func (p *parts) close() {
 }
 
 // construct makes the file system in the working directory. files refers to that directory.
-func construct(spec *wire.InitSpec, p *parts, files *os.File) (b *built, err error) {
+func construct(run builder, spec *wire.InitSpec, p *parts, files *os.File) (b *built, err error) {
 	b = &built{files: files, restored: make(map[string]bool)}
 	for _, dir := range []string{"root", "lower", "upper", "work"} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -189,20 +200,8 @@ func construct(spec *wire.InitSpec, p *parts, files *os.File) (b *built, err err
 			return nil, fmt.Errorf("show %s: %w", path, err)
 		}
 	}
-	switch {
-	case spec.GVisor: // it has its own /proc and /sys
-	case p.nodes == nil:
-		err = keepProc()
-	default:
-		err = b.makeProc(spec)
-	}
-	if err != nil {
+	if err := run.showKernel(b, spec, p.nodes); err != nil {
 		return nil, err
-	}
-	if len(spec.Processors) > 0 && !spec.GVisor {
-		if err := writeSys(spec.Processors); err != nil {
-			return nil, err
-		}
 	}
 	if err := mountVolumes(spec.Volumes, p.volumes); err != nil {
 		return nil, err

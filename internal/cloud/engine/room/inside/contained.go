@@ -67,7 +67,7 @@ func (b *bridge) contain(ctx context.Context, server *tunnel.Guest, serve func(c
 		return err
 	}
 	g := newGuest(control, 2) // the bridge has the other descriptor
-	g.Root, g.Temp, g.inside, g.Egress = "/", "/tmp", true, server.Hello.Egress
+	g.Root, g.Temp, g.ownLoopback, g.Egress = "/", "/tmp", true, server.Hello.Egress
 	if room := server.Hello.Room; room != nil {
 		g.kills = func() int { return b.kills(ctx) }
 		err = g.liveInRoom(room, server.Hello.Config)
@@ -105,7 +105,7 @@ func (g *Guest) liveInImage(config json.RawMessage) error {
 
 // liveInRoom sets up envd if a room has built the root directory.
 func (g *Guest) liveInRoom(room *tunnel.Room, config json.RawMessage) error {
-	g.Config, g.Users, g.Run = config, users(wire.EnvdSpec{Ranged: room.Ranged}), runDirectory
+	g.Config, g.Users, g.Run = config, users(room.Ranged), runDirectory
 	return writeNames(room.Hostname)
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -54,10 +53,10 @@ type Guest struct {
 	oomKills, memoryUse *os.File
 	// kills is used if the control group is not visible inside. It requests the number of killed
 	// processes from the server. If kills is nil, the server does not count killed processes.
-	kills      func() int
-	inside     bool // the loopback is the sandbox's own
-	restricted bool // the sandbox runs in place, without access to /dev/pts
-	slots      slots
+	kills       func() int
+	ownLoopback bool // the loopback is the sandbox's own
+	restricted  bool // the sandbox runs in place, without access to /dev/pts
+	slots       slots
 	// dial connects to a port on which envd itself does not listen.
 	dial   func(ctx context.Context, port uint16) (net.Conn, error)
 	memory *checkpointer // saves the sandbox's memory; nil if memory cannot be saved
@@ -73,16 +72,10 @@ type Guest struct {
 const runDirectory = "/run/e2b"
 
 // runEnvd is the second stage of a sandbox. The restrictions of the sandbox are already in force,
-// except the restrictions that [holdInPlace] applies.
+// except the restrictions that the method hold of its runner applies.
 func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files *wire.Files, serve func(context.Context, *Guest) error) error {
-	if err := restrictEnvd(); err != nil {
-		return err
-	}
-	var spec wire.EnvdSpec
-	if err := wire.DecodeSpec(raw, &spec); err != nil {
-		return err
-	}
-	if err := holdInPlace(spec.Root); err != nil {
+	run, spec, err := holdEnvd(raw)
+	if err != nil {
 		return err
 	}
 	if err := endureSignals(); err != nil {
@@ -94,25 +87,29 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files *wire
 	}
 	g := newGuest(c, 1)
 	g.oomKills = files.TakeIf(wire.FileOOMKills)
-	if spec.GVisor {
-		return runGVisor(ctx, g, &spec, config, files)
+	g.Config = config
+	return run.envd(ctx, g, spec, files, serve)
+}
+
+// holdEnvd applies the restrictions that the second stage applies to itself, and returns the runner
+// that serves envd.
+func holdEnvd(raw json.RawMessage) (runner, *wire.EnvdSpec, error) {
+	if err := restrictEnvd(); err != nil {
+		return nil, nil, err
 	}
+	var spec wire.EnvdSpec
+	if err := wire.DecodeSpec(raw, &spec); err != nil {
+		return nil, nil, err
+	}
+	run := chooseRunner(spec.Runner)
+	return run, &spec, run.hold(&spec)
+}
+
+// run takes the remaining files, and serves envd to the server.
+func (g *Guest) run(ctx context.Context, files *wire.Files, serve func(context.Context, *Guest) error) error {
 	g.memoryUse = files.TakeIf(wire.FileMemoryUse)
 	if err := files.End(); err != nil {
 		return err
-	}
-	g.Config, g.Users, g.Root, g.Temp, g.Run = config, users(spec), "/", "/tmp", runDirectory
-	g.inside, g.Egress = spec.Root == nil, spec.Egress && spec.Root == nil
-	if spec.Root == nil {
-		if err := writeNames(spec.Hostname); err != nil {
-			return err
-		}
-	} else {
-		g.Root, g.Temp, g.Run = spec.Root.Dir, spec.Root.Temp(), spec.Root.Run()
-		g.restricted = spec.Root.Restricted
-		if err := orphan.BecomeReaper(); err != nil { // pid 1 is a reaper anyway
-			return err
-		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -152,14 +149,12 @@ func newGuest(c *wire.Conn, ends uint64) *Guest {
 	}
 }
 
-func users(spec wire.EnvdSpec) []guest.User {
+// users returns the accounts of a sandbox with a file system of its own. ranged means that root and
+// user have different ids.
+func users(ranged bool) []guest.User {
 	root := guest.User{Name: "root", Home: guest.RootHome, Shell: guest.LoginShell}
 	user := guest.User{Name: "user", Home: guest.UserHome, Shell: guest.LoginShell}
-	if spec.Root != nil {
-		root.UID, root.GID, root.Home = uint32(os.Getuid()), uint32(os.Getgid()), spec.Root.Home()
-		user.UID, user.GID, user.Home = root.UID, root.GID, root.Home
-	}
-	if spec.Ranged {
+	if ranged {
 		const sudo = 27
 		user.UID, user.GID = protocol.UserID, protocol.UserID
 		user.Credential = &syscall.Credential{Uid: protocol.UserID, Gid: protocol.UserID, Groups: []uint32{sudo}}

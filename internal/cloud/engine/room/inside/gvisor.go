@@ -26,10 +26,21 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/tunnel"
 )
 
-// runGVisor is the second stage of a sandbox whose envd is a process of gVisor. It starts runsc,
-// whose first process is this program, and relays the messages between the server and that process.
-// For the server, it acts as the envd of a room. For envd, it acts as the server of a tunnel.
-func runGVisor(ctx context.Context, g *Guest, spec *wire.EnvdSpec, config json.RawMessage, files *wire.Files) error {
+// gvisor runs the programs of a sandbox in gVisor, whose processes run in the namespaces of this
+// process.
+type gvisor struct {
+	namespaces
+	program *os.File // the detached mount of the program that gVisor starts
+}
+
+func (v *gvisor) initialize(c *wire.Conn, spec *wire.InitSpec, files *wire.Files) error {
+	return initWith(v, c, spec, files)
+}
+
+// envd starts runsc, whose first process is this program, and relays the messages between the server
+// and that process. For the server, it acts as the envd of a room. For envd, which is a process of
+// gVisor, it acts as the server of a tunnel.
+func (*gvisor) envd(ctx context.Context, g *Guest, spec *wire.EnvdSpec, files *wire.Files, _ func(context.Context, *Guest) error) error {
 	if err := endureSignals(); err != nil {
 		return err
 	}
@@ -42,7 +53,7 @@ func runGVisor(ctx context.Context, g *Guest, spec *wire.EnvdSpec, config json.R
 	defer process.kill()
 	g.Egress = spec.Egress
 	ready := make(chan struct{}) // before, the server expects nothing else
-	hello := tunnel.Hello{ID: spec.Hostname, Config: config, Room: &tunnel.Room{Hostname: spec.Hostname, Ranged: spec.Ranged}}
+	hello := tunnel.Hello{ID: spec.Hostname, Config: g.Config, Room: &tunnel.Room{Hostname: spec.Hostname, Ranged: spec.Ranged}}
 	options := tunnel.Options{Hello: hello, Restored: spec.Restored, Kills: g.OOMKills, Tell: func(line []byte) {
 		<-ready
 		_ = g.control.Send(wire.Message{Kind: wire.KindLog, Spec: line}) // the server may be gone

@@ -22,26 +22,28 @@ const (
 	runnerState   = "/gvisor"  // directory of runsc's own files
 )
 
-// openProgram returns the detached mount of the program for gVisor; nil without gVisor.
-func openProgram(spec *wire.InitSpec, passed *wire.Files) (*os.File, error) {
-	switch {
-	case !spec.GVisor:
-		return nil, nil
-	case spec.Program == "":
-		return passed.Take(wire.FileProgram)
+// start opens the detached mount of the program for gVisor. gVisor has a clock of its own.
+func (v *gvisor) start(spec *wire.InitSpec, passed *wire.Files) (err error) {
+	if spec.Program == "" {
+		v.program, err = passed.Take(wire.FileProgram)
+		return err
 	}
 	fd, err := unix.OpenTree(unix.AT_FDCWD, spec.Program, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("clone the mount of %s: %w", spec.Program, err)
+		return fmt.Errorf("clone the mount of %s: %w", spec.Program, err)
 	}
-	return os.NewFile(uintptr(fd), spec.Program), nil
+	v.program = os.NewFile(uintptr(fd), spec.Program)
+	return nil
 }
 
-// prepareRunner makes the staging directory the root of this process. This root contains the root
+// showKernel makes nothing, because gVisor has its own /proc and /sys.
+func (*gvisor) showKernel(*built, *wire.InitSpec, []*os.File) error { return nil }
+
+// enter makes the staging directory the root of this process. This root contains the root
 // that construct made, and the other parts that runsc needs: /proc, the devices, and a file system
 // for runsc's own files, which do not belong to the sandbox.
-func prepareRunner(spec *wire.InitSpec, program *os.File) error {
-	defer program.Close()
+func (v *gvisor) enter(spec *wire.InitSpec) error {
+	defer v.program.Close()
 	for _, dir := range []string{"proc", "dev", "tmp", runnerState[1:]} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
@@ -50,7 +52,7 @@ func prepareRunner(spec *wire.InitSpec, program *os.File) error {
 	if err := os.WriteFile(runnerProgram[1:], nil, 0o555); err != nil {
 		return err
 	}
-	if err := unix.MoveMount(int(program.Fd()), "", unix.AT_FDCWD, runnerProgram[1:], unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+	if err := unix.MoveMount(int(v.program.Fd()), "", unix.AT_FDCWD, runnerProgram[1:], unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return fmt.Errorf("show the program: %w", err)
 	}
 	const closed = unix.MS_NOSUID | unix.MS_NODEV
@@ -98,10 +100,10 @@ func in(dir string, do func() error) error {
 	return errors.Join(do(), root.Chdir(), unix.Chroot("."))
 }
 
-// executeRunner executes the second stage with all capabilities that this process has in its own
+// execute executes the second stage with all capabilities that this process has in its own
 // namespaces. The capabilities are needed because runsc makes further namespaces. None of the
 // sandbox's code runs outside of gVisor.
-func executeRunner(c *wire.Conn) error {
+func (*gvisor) execute(c *wire.Conn, _ *wire.InitSpec) error {
 	unix.Umask(0o022)
 	if err := c.Export(hello.ControlFD); err != nil {
 		return err

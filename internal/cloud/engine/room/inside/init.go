@@ -13,13 +13,10 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/seccomp"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// runInit is the first stage of a sandbox: pid 1 in new namespaces, with every capability in them. It
-// builds the sandbox around itself, gives up all of these capabilities and executes the second stage.
-// It returns only if it fails. All of its errors are fatal.
+// runInit is the first stage of a sandbox. It returns only if it fails. All of its errors are fatal.
 func runInit(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	// Restrictions apply to this thread, which the exec then makes the only one.
 	runtime.LockOSThread()
@@ -27,17 +24,19 @@ func runInit(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	if err := wire.DecodeSpec(raw, &spec); err != nil {
 		return err
 	}
-	if spec.Root != nil {
-		return initInPlace(c, &spec, files)
-	}
+	return chooseRunner(spec.Runner).initialize(c, &spec, files)
+}
+
+// initWith is the first stage of a sandbox with a file system of its own: pid 1 in new namespaces,
+// with every capability in them.
+func initWith(run builder, c *wire.Conn, spec *wire.InitSpec, files *wire.Files) error {
 	var hidden []string
 	if !spec.Ranged { // otherwise the server makes the mounts
 		spec.Trees, hidden = reachable(spec.Trees)
 		spec.Mounted = make([]bool, len(spec.Trees))
 	}
 	unix.Umask(0) // modes are used as written; the umask is set again before the exec
-	program, err := openProgram(&spec, files)
-	if err != nil {
+	if err := run.start(spec, files); err != nil {
 		return err
 	}
 	mounter, err := files.TakeWhen(spec.Mounter, wire.FileMounter)
@@ -47,14 +46,11 @@ func runInit(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	if err := loopbackUp(); err != nil {
 		return fmt.Errorf("bring up lo: %w", err)
 	}
-	if !spec.GVisor { // gVisor has counters of its own
-		startClock()
-	}
 	sockets, problem, err := makeEgressPath(spec.EgressPath, spec.Ranged) // before /proc/sys becomes read-only
 	if err != nil {
 		return fmt.Errorf("make the egress path: %w", err)
 	}
-	b, err := build(&spec, files, program)
+	b, err := build(run, spec, files)
 	if err != nil {
 		return err
 	}
@@ -82,10 +78,7 @@ func runInit(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("unshare cgroup namespace: %w", err)
 	}
-	if spec.GVisor {
-		return executeRunner(c)
-	}
-	return executeEnvd(c, spec.Ranged, seccomp.Apply)
+	return run.execute(c, spec)
 }
 
 // awaitGo reports that the first stage's work is done, and waits for the limits.

@@ -3,12 +3,12 @@
 package inside
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -18,14 +18,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/holder"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// initInPlace is the first stage of a sandbox without namespaces. It applies the same restrictions as
-// runInit, as far as that is possible without namespaces.
-func initInPlace(c *wire.Conn, spec *wire.InitSpec, files *wire.Files) error {
-	runtime.LockOSThread()
+// inPlace runs the programs of a sandbox without namespaces, restricted or not.
+type inPlace struct{}
+
+// initialize applies the same restrictions as the other runners, as far as that is possible without
+// namespaces.
+func (inPlace) initialize(c *wire.Conn, spec *wire.InitSpec, files *wire.Files) error {
 	// The room requested this when it started the process, but the kernel keeps the
 	// setting per thread, and this is the thread that becomes envd.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
@@ -68,14 +71,32 @@ var readableFiles = []string{
 	"/etc/bash.bashrc", "/etc/inputrc", "/proc",
 }
 
-// holdInPlace applies the seccomp filter of a restricted sandbox in place. Before any of the
-// sandbox's code runs, the process of the second stage calls holdInPlace itself, because
-// [holder.Start] makes the calling process the holder.
-func holdInPlace(root *place.Root) error {
-	if root == nil || !root.Restricted {
+// hold applies the seccomp filter of a restricted sandbox. Before any of the sandbox's code runs, the
+// process of the second stage calls hold itself, because [holder.Start] makes the calling process the
+// holder.
+func (inPlace) hold(spec *wire.EnvdSpec) error {
+	if !spec.Root.Restricted {
 		return nil
 	}
-	return holder.Start(root.Dir)
+	return holder.Start(spec.Root.Dir)
+}
+
+func (inPlace) envd(ctx context.Context, g *Guest, spec *wire.EnvdSpec, files *wire.Files, serve func(context.Context, *Guest) error) error {
+	g.Users, g.Root, g.Temp, g.Run = usersOf(spec.Root), spec.Root.Dir, spec.Root.Temp(), spec.Root.Run()
+	g.restricted = spec.Root.Restricted
+	if err := orphan.BecomeReaper(); err != nil { // pid 1 is a reaper anyway
+		return err
+	}
+	return g.run(ctx, files, serve)
+}
+
+// usersOf returns the accounts of a sandbox whose files are in root. Both have the id of this process.
+func usersOf(root *place.Root) []guest.User {
+	users := users(false)
+	for i := range users {
+		users[i].UID, users[i].GID, users[i].Home = uint32(os.Getuid()), uint32(os.Getgid()), root.Home()
+	}
+	return users
 }
 
 // restrictFiles restricts this thread, and programs that it executes, to the trees, a few files,

@@ -22,7 +22,7 @@ func (g *Guest) Listen(port int) (net.Listener, error) {
 		closed: make(chan struct{}),
 	}
 	l.close = sync.OnceValue(l.end)
-	if g.inside {
+	if g.ownLoopback {
 		var err error
 		if l.inside, err = net.ListenTCP("tcp", l.addr); err != nil {
 			return nil, fmt.Errorf("room: listen: %w", err)

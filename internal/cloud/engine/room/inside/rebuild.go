@@ -116,16 +116,5 @@ func rebuild(spec *wire.InitSpec, before *os.File, passed *wire.Files) (*built, 
 	if err != nil {
 		return nil, err
 	}
-	return construct(spec, p, files)
-}
-
-// keepProc mounts /proc of the replaced file system in the new file system, with all mounts over
-// the files of /proc. It does not first clone /proc and then attach the clone. The reason is that
-// the kernel counts such a clone as a mount namespace, and at this time the sandbox may not get any
-// further mount namespace.
-func keepProc() error {
-	if err := unix.Mount("/proc", "root/proc", "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("show /proc: %w", err)
-	}
-	return nil
+	return construct(namespaces{}, spec, p, files)
 }

@@ -75,14 +75,7 @@ func Serve(serve func(context.Context, *Guest) error) {
 			return runEnvd(context.Background(), c, m.Spec, files, serve)
 		},
 		wire.RoleProbe: func(m wire.Message, _ *wire.Files) error {
-			if err := restrictEnvd(); err != nil {
-				return err
-			}
-			var spec wire.EnvdSpec
-			if err := wire.DecodeSpec(m.Spec, &spec); err != nil {
-				return err
-			}
-			if err := holdInPlace(spec.Root); err != nil {
+			if _, _, err := holdEnvd(m.Spec); err != nil {
 				return err
 			}
 			return c.Send(wire.Message{Kind: wire.KindReady})

@@ -57,7 +57,7 @@ var errNoKernels = errors.New("no process to fork kernels from")
 // Kernel requests a process that has loaded the modules that kernels commonly load. It returns the
 // socket of this process. If the process could not be made, the other end of the socket is closed.
 func (g *Guest) Kernel(ctx context.Context) (*os.File, error) {
-	if !g.inside {
+	if !g.ownLoopback {
 		return nil, errNoKernels
 	}
 	files, err := g.ask(ctx, "fork a kernel", wire.Message{Kind: wire.KindKernel})

@@ -36,7 +36,7 @@ func runZygote(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	if err := unix.Sethostname([]byte("zygote")); err != nil {
 		return fmt.Errorf("set hostname: %w", err)
 	}
-	b, err := build(&spec.InitSpec, files, nil)
+	b, err := build(namespaces{}, &spec.InitSpec, files)
 	if err != nil {
 		return err
 	}

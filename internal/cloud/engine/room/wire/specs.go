@@ -33,9 +33,19 @@ type RoomSpec struct {
 	Processes uint64         `json:"processes,omitempty"` // limit on the processes of all sandboxes together
 }
 
+// Runner describes how the programs of a sandbox run. Both stages of the sandbox receive it.
+type Runner struct {
+	Ranged bool        `json:"ranged"`         // root and user have different ids
+	Root   *place.Root `json:"root,omitempty"` // root directory of a sandbox without namespaces
+	// GVisor makes envd a process of gVisor. The second stage keeps its capabilities for this purpose,
+	// and [FileRunsc], the program of gVisor, is passed to it. The root that the first stage builds is
+	// the root of gVisor's sandbox, and not of any process here.
+	GVisor bool `json:"gvisor,omitempty"`
+}
+
 // InitSpec configures the first stage of a sandbox.
 type InitSpec struct {
-	Ranged  bool              `json:"ranged"`
+	Runner
 	Path    string            `json:"path"`             // PATH of login shells
 	Trees   []string          `json:"trees"`            // host directories that exist in the sandbox
 	Mounted []bool            `json:"mounted"`          // reports for each of Trees, in order, whether its mount is passed
@@ -43,7 +53,6 @@ type InitSpec struct {
 	Private bool              `json:"private"`          // a list of the files of Trees to hide is passed
 	Links   map[string]string `json:"links"`            // symbolic links at the root, as on the host
 	Disk    int64             `json:"disk"`             // size of the disk in bytes
-	Root    *place.Root       `json:"root,omitempty"`   // root directory of a sandbox without namespaces
 	Memory  int64             `json:"memory,omitempty"` // total memory in /proc/meminfo, in bytes; 0: the machine's
 	Limits  []Rlimit          `json:"limits"`
 	// Processors are the processors of the sandbox; empty means all processors of the machine.
@@ -69,9 +78,6 @@ type InitSpec struct {
 	// Image means that the root is a container image and contains nothing of the host. Layers contains
 	// the layers of the image.
 	Image bool `json:"image,omitempty"`
-	// GVisor makes the second stage run gVisor. The second stage keeps its capabilities for this
-	// purpose. The built root is the root of gVisor's sandbox, and not of any process here.
-	GVisor bool `json:"gvisor,omitempty"`
 	// Program is the path of the program that gVisor's sandbox sees. Empty means that its mount is
 	// passed.
 	Program string `json:"program,omitempty"`
@@ -135,14 +141,10 @@ const (
 
 // EnvdSpec configures the second stage, in addition to envd's configuration.
 type EnvdSpec struct {
-	Hostname string      `json:"hostname"`
-	Ranged   bool        `json:"ranged"`
-	Egress   bool        `json:"egress"`
-	Root     *place.Root `json:"root,omitempty"` // root directory of a sandbox without namespaces
-	// GVisor makes envd a process of gVisor. The program of gVisor is passed as [FileRunsc]. Network
-	// means that the sandbox's traffic to any address reaches the egress path.
-	GVisor  bool `json:"gvisor,omitempty"`
-	Network bool `json:"network,omitempty"`
+	Runner
+	Hostname string `json:"hostname"`
+	Egress   bool   `json:"egress"`
+	Network  bool   `json:"network,omitempty"` // the sandbox's traffic to any address reaches the egress path
 	// Restored means that gVisor's sandbox continues from saved memory. The directory of this memory
 	// is passed.
 	Restored bool `json:"restored,omitempty"`
