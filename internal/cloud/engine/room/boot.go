@@ -198,17 +198,10 @@ func (s *Sandbox) boot(ctx context.Context) error {
 		defer mounter.Close()
 	}
 	request := wire.Message{Kind: wire.KindSpawn, ID: s.number, Slot: s.slot}
-	if s.room.level != engine.Full {
-		p, err := s.makeRoot()
-		s.root = &p
-		if err != nil {
-			fd3.Close()
-			s.gone()
-			return err
-		}
-		if id, switched := s.room.restrictedID(s.slot); switched {
-			request.UID = uint32(id)
-		}
+	if err := s.room.runner.place(s, &request); err != nil {
+		fd3.Close()
+		s.gone()
+		return err
 	}
 	var files wire.Files
 	defer files.Close()

@@ -87,21 +87,7 @@ func (e *exit) close() {
 
 // judgeEgressPath records the first sandbox's findings about the egress path.
 func (r *Room) judgeEgressPath(probe *Sandbox) {
-	switch {
-	case r.level != engine.Full:
-		r.report.Egress = "none: no network namespaces"
-		if r.level == engine.None {
-			r.report.Egress = "not isolated: the machine's own network"
-		}
-	case probe.exit == nil:
-		r.egressPath = wire.EgressNone
-		r.report.Egress = "proxy only: " + probe.noExit
-		r.note("programs in a sandbox reach the network through the proxy of their environment only: " + probe.noExit +
-			"; to mend it: modprobe nft_tproxy nft_reject_ipv4")
-	default:
-		r.egressPath = wire.EgressBuild
-		r.report.Egress = engine.EgressTransparent
-	}
+	r.report.Egress = r.runner.egressReport(probe)
 	r.promise()
 }
 

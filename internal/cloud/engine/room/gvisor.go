@@ -34,7 +34,6 @@ const gvisorProcesses = 64
 // namespaces.
 type gvisor struct {
 	namespaces
-	room    *Room
 	copying sync.Mutex // locked while the binary is copied
 }
 

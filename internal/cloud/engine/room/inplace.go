@@ -11,17 +11,120 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/holder"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // inPlace runs the programs of sandboxes without namespaces, restricted or not.
-type inPlace struct {
-	direct
-	room *Room
+type inPlace struct{ direct }
+
+func (p inPlace) prepare(context.Context) error {
+	r := p.room
+	if r.level == engine.Restricted {
+		if r.options.Isolation == engine.Auto && !r.ids.apart {
+			if err := landlock.KeepsSignals(); err != nil {
+				return err
+			}
+		}
+		if err := holder.TryOpenat2(); err != nil {
+			return err
+		}
+	}
+	if r.options.Runsc != "" {
+		return fmt.Errorf("gVisor needs the isolation %q", engine.Full)
+	}
+	return r.makeRoots()
+}
+
+func (p inPlace) startRoom(ctx context.Context, control, stderr *os.File) (*spawn.Process, *wire.Conn, error) {
+	return p.room.startGuard(ctx, control, stderr)
+}
+
+func (inPlace) roomSpec() (wire.RoomSpec, error) { return wire.RoomSpec{InPlace: true}, nil }
+
+func (p inPlace) describe() {
+	r := p.room
+	r.report.Disk = "not enforced: no file system of its own"
+	switch {
+	case r.level == engine.None:
+		r.note("nothing is isolated: sandboxes are plain processes of the server's user")
+	default:
+		r.note("no namespaces: processes see those of the host, there is no network and no socket inside, and the Python environment is read-only")
+		if !r.ids.apart {
+			r.note("sandboxes have the id of the server: they can use up what the kernel counts by user (processes, inotify, locked memory)")
+			r.report.Notes = append(r.report.Notes, landlock.LeavesOpen()...)
+		}
+	}
+	r.noteNoexec()
+}
+
+func (p inPlace) lacks(promises engine.Promises) {
+	why := fmt.Sprintf("at the isolation level %s it has no mounts", p.room.level)
+	promises.Lack(why, engine.SharedLayers, engine.Volumes, engine.HeaderRules, engine.Mounts, engine.Images)
+	promises.Lack(fmt.Sprintf("at the isolation level %s it has no network of its own", p.room.level), engine.HostServices)
+}
+
+func (p inPlace) egressReport(*Sandbox) string {
+	if p.room.level == engine.None {
+		return "not isolated: the machine's own network"
+	}
+	return "none: no network namespaces"
+}
+
+func (inPlace) forksKernels() bool { return false }
+
+func (inPlace) layout() string { return "a directory of their own" }
+
+func (p inPlace) place(s *Sandbox, request *wire.Message) error {
+	root, err := s.makeRoot()
+	s.root = &root
+	if id, switched := p.room.restrictedID(s.slot); switched {
+		request.UID = uint32(id)
+	}
+	return err
+}
+
+func (inPlace) displace(s *Sandbox) error {
+	if s.root == nil {
+		return nil // its start failed before
+	}
+	return place.Remove(s.root.Dir)
+}
+
+func (inPlace) disk(s *Sandbox) (disk unix.Statfs_t, ok bool) {
+	return disk, unix.Statfs(s.root.Dir, &disk) == nil
+}
+
+func (p inPlace) addSaved(s *Sandbox, spec *wire.SaveSpec, files *wire.Files) (uintptr, error) {
+	from, err := os.Open(s.root.Dir)
+	if err != nil {
+		return 0, err
+	}
+	files.Add(wire.FileFiles, from)
+	spec.InPlace, spec.Trees = true, nil
+	if id, switched := p.room.restrictedID(s.slot); switched {
+		spec.FirstID = uint32(id)
+	}
+	return 0, nil
+}
+
+// processLimit returns a limit if sandboxes have ids of their own. Otherwise a limit would also count
+// the server and the other processes of its user.
+func (p inPlace) processLimit(s *Sandbox) (uint64, bool) {
+	if _, apart := p.room.restrictedID(s.slot); !apart {
+		return 0, false
+	}
+	// Nothing counts all sandboxes together, so each gets a part.
+	part := max(p.room.options.Processes*counter.CloudPart/counter.SandboxPart, minProcesses)
+	return min(uint64(s.limits.MaxProcesses), uint64(part)), true
 }
 
 func (inPlace) groupLimits(limits engine.Limits) engine.Limits { return limits }
@@ -63,9 +166,6 @@ func planRoots(dir string) string {
 // makeRoots makes the directory that contains the sandboxes' directories. Other users may pass
 // through this directory, but cannot list it.
 func (r *Room) makeRoots() error {
-	if r.level == engine.Full {
-		return nil
-	}
 	if err := os.Mkdir(r.roots, 0o711); err != nil {
 		info, errOfInfo := os.Lstat(r.roots)
 		// An attempt at a stronger level may have made it.

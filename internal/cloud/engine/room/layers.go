@@ -209,8 +209,9 @@ func (r *Room) runLayers(ctx context.Context, dir string, spec wire.LayersSpec, 
 		return wire.Message{}, err
 	}
 	defer h.end()
-	spec.Dir, spec.Ranged = dir, r.ranged()
-	if spec.Ranged {
+	spec.Dir = dir
+	if r.ranged() {
+		spec.Ranged = true
 		ids, err := openUserNamespace(h.process.Cmd.Process.Pid)
 		if err != nil {
 			return wire.Message{}, err

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
@@ -21,7 +23,7 @@ import (
 const envdThreads = 128
 
 // direct has the answers that the runners share whose programs run on the machine's kernel.
-type direct struct{}
+type direct struct{ room *Room }
 
 func (direct) openers(processes int) int { return processes }
 
@@ -30,7 +32,7 @@ func (direct) ownLimits(s *Sandbox) (limits []wire.Rlimit, err error) {
 	if s.room.groups.How("memory") == "" {
 		limits = append(limits, wire.Rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes) + s.room.options.ReservedBytes})
 	}
-	if most, limited := s.processLimit(); limited {
+	if most, limited := s.room.runner.processLimit(s); limited {
 		var own unix.Rlimit
 		if err := unix.Getrlimit(unix.RLIMIT_NPROC, &own); err != nil {
 			return nil, os.NewSyscallError("getrlimit", err)
@@ -56,6 +58,108 @@ func (direct) memoryReport(why map[string]string) string {
 
 // namespaces runs the programs of each sandbox in namespaces of their own.
 type namespaces struct{ direct }
+
+// prepare finds the files of the trees to hide, if the server makes the mounts of the trees.
+// Otherwise the kernel checks the rights to them inside, too.
+func (n namespaces) prepare(ctx context.Context) error {
+	n.room.egressPath = wire.EgressTry
+	if !n.room.ranged() {
+		return nil
+	}
+	return n.room.findPrivate(ctx)
+}
+
+func (n namespaces) startRoom(_ context.Context, control, stderr *os.File) (*spawn.Process, *wire.Conn, error) {
+	at := spawn.Placement{Processes: n.roomProcesses()}
+	if n.room.ids.apart {
+		at.Owner = spawn.IDBase
+	}
+	process, err := spawn.Start(n.room.binary, control, stderr, roomAttr(n.room.ids), at)
+	if err != nil {
+		return nil, nil, fmt.Errorf("clone into new namespaces: %w", err)
+	}
+	return process, nil, nil
+}
+
+// roomProcesses returns the maximum number of processes that the owner of the room's namespace may
+// have in the namespace; 0 means that the namespace has no limit of its own. With ranges of ids,
+// the kernel counts the processes of each sandbox for a different user. So only this limit or a
+// control group counts the processes of all sandboxes together.
+func (n namespaces) roomProcesses() uint64 {
+	if !n.room.ids.ranged || n.room.groups.How("pids") != "" {
+		return 0
+	}
+	own := int64(spawn.ThreadsOf(spawn.RoomProcessors) + zygoteProcesses)
+	return uint64(n.room.options.Processes + own)
+}
+
+func (n namespaces) roomSpec() (spec wire.RoomSpec, err error) {
+	r := n.room
+	if r.counted, err = counter.Read(); err != nil {
+		return wire.RoomSpec{}, fmt.Errorf("read the kernel's counts of users: %w", err)
+	}
+	spec = wire.RoomSpec{Ranged: r.ids.ranged, Counters: r.counted.Part(counter.CloudPart), Processes: uint64(r.options.Processes)}
+	spec.Limits, err = countedLimits(counter.CloudPart)
+	if r.ids.ranged { // a maximum applies to each sandbox, because each has an owner of its own
+		spec.Counters = r.counted.Part(counter.SandboxPart)
+		spec.Limits, err = sandboxLimits()
+	}
+	return spec, err
+}
+
+func (n namespaces) describe() {
+	if n.room.ranged() {
+		n.room.report.IDs = spawn.SlotSize
+		return
+	}
+	n.room.note("root and user are one id without capabilities: directories that belong to the host's root are read-only, and apt cannot install")
+}
+
+func (n namespaces) lacks(p engine.Promises) {
+	if !n.room.ids.entersDirectories() {
+		p.Lack(noDirectories, engine.SharedLayers, engine.Volumes, engine.Mounts, engine.Images)
+	}
+}
+
+func (n namespaces) egressReport(probe *Sandbox) string {
+	if probe.exit != nil {
+		n.room.egressPath = wire.EgressBuild
+		return engine.EgressTransparent
+	}
+	n.room.egressPath = wire.EgressNone
+	n.room.note("programs in a sandbox reach the network through the proxy of their environment only: " + probe.noExit +
+		"; to mend it: modprobe nft_tproxy nft_reject_ipv4")
+	return "proxy only: " + probe.noExit
+}
+
+func (namespaces) forksKernels() bool { return true }
+
+func (n namespaces) layout() string {
+	if n.room.ranged() {
+		return fmt.Sprintf("%d ids", spawn.SlotSize)
+	}
+	return "one id"
+}
+
+func (namespaces) place(*Sandbox, *wire.Message) error { return nil }
+
+func (namespaces) displace(*Sandbox) error { return nil }
+
+func (namespaces) disk(s *Sandbox) (disk unix.Statfs_t, ok bool) {
+	raw, err := s.files.SyscallConn() // fails when the sandbox has been closed
+	if err != nil {
+		return disk, false
+	}
+	failed := raw.Control(func(fd uintptr) { err = unix.Fstatfs(int(fd), &disk) })
+	return disk, failed == nil && err == nil
+}
+
+func (namespaces) addSaved(s *Sandbox, _ *wire.SaveSpec, files *wire.Files) (uintptr, error) {
+	files.Lend(wire.FileFiles, s.files)
+	return syscall.CLONE_NEWUSER, nil
+}
+
+func (namespaces) processLimit(s *Sandbox) (uint64, bool) { return uint64(s.limits.MaxProcesses), true }
 
 // groupLimits adds threads for envd to the limit of the group. In namespaces, the sandbox's own
 // processes have a limit without these threads, too: see ownLimits.

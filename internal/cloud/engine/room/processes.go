@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
@@ -93,31 +92,4 @@ func machineProcesses() (int64, error) {
 		most = int64(own.Cur)
 	}
 	return most, nil
-}
-
-// roomProcesses returns the maximum number of processes that the owner of the room's namespace may
-// have in the namespace; 0 means that the namespace has no limit of its own. With ranges of ids,
-// the kernel counts the processes of each sandbox for a different user. So only this limit or a
-// control group counts the processes of all sandboxes together.
-func (r *Room) roomProcesses() uint64 {
-	if !r.ids.ranged || r.groups.How("pids") != "" {
-		return 0
-	}
-	own := int64(spawn.ThreadsOf(spawn.RoomProcessors) + zygoteProcesses)
-	return uint64(r.options.Processes + own)
-}
-
-// processLimit returns the maximum number of processes and threads of the users of a sandbox. It
-// returns false if a limit by user is not possible.
-func (s *Sandbox) processLimit() (uint64, bool) {
-	most := uint64(s.limits.MaxProcesses)
-	switch {
-	case s.room.level == engine.Full:
-	case s.room.level == engine.Restricted && s.room.ids.apart:
-		// Nothing counts all sandboxes together, so each gets a part.
-		most = min(most, uint64(max(s.room.options.Processes*counter.CloudPart/counter.SandboxPart, minProcesses)))
-	default: // the limit would also count the server and the other processes of its user
-		return 0, false
-	}
-	return most, true
 }

@@ -14,8 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 )
 
 // Report describes the isolation, the limits and the other promises of this room on this machine.
@@ -30,14 +28,7 @@ func (r *Room) Report() engine.Report {
 func (r *Room) promise() {
 	p := engine.Everything()
 	p.Lack("this machine's kernel does not write the memory of processes to files", engine.SavedMemory)
-	if r.level != engine.Full {
-		why := fmt.Sprintf("at the isolation level %s it has no mounts", r.level)
-		p.Lack(why, engine.SharedLayers, engine.Volumes, engine.HeaderRules, engine.Mounts, engine.Images)
-		p.Lack(fmt.Sprintf("at the isolation level %s it has no network of its own", r.level), engine.HostServices)
-	}
-	if r.level == engine.Full && !r.ids.entersDirectories() {
-		p.Lack(noDirectories, engine.SharedLayers, engine.Volumes, engine.Mounts, engine.Images)
-	}
+	r.runner.lacks(p)
 	if r.report.IDs == 1 {
 		p.Lack("its root and its user are one id", engine.TwoUsers)
 	}
@@ -74,9 +65,6 @@ func (r *Room) fillReport(notes, hidden []string) {
 	if r.report.CPU == "" {
 		r.report.CPU = "not enforced: " + r.groups.Why["cpu"]
 	}
-	if r.level != engine.Full {
-		r.report.Disk = "not enforced: no file system of its own"
-	}
 	if how, why := r.groups.FreezesWith(); how != "" {
 		r.report.Pause = how
 	} else {
@@ -85,22 +73,7 @@ func (r *Room) fillReport(notes, hidden []string) {
 	if r.groups.Unbounded != nil {
 		r.note(fmt.Sprintf("all sandboxes together may have as many processes as the machine: %v", r.groups.Unbounded))
 	}
-	switch {
-	case r.ranged():
-		r.report.IDs = spawn.SlotSize
-	case r.level == engine.Full:
-		r.note("root and user are one id without capabilities: directories that belong to the host's root are read-only, and apt cannot install")
-	case r.level == engine.Restricted:
-		r.note("no namespaces: processes see those of the host, there is no network and no socket inside, and the Python environment is read-only")
-		if !r.ids.apart {
-			r.note("sandboxes have the id of the server: they can use up what the kernel counts by user (processes, inotify, locked memory)")
-			r.report.Notes = append(r.report.Notes, landlock.LeavesOpen()...)
-		}
-		r.noteNoexec()
-	case r.level == engine.None:
-		r.note("nothing is isolated: sandboxes are plain processes of the server's user")
-		r.noteNoexec()
-	}
+	r.runner.describe()
 }
 
 // noteNoexec adds a note if the directory of the sandboxes is on a file system mounted noexec.

@@ -84,7 +84,7 @@ func (s *Sandbox) resize(ctx context.Context, l engine.Limits) (err error) {
 
 // setDisk changes the size of the file system.
 func (s *Sandbox) setDisk(size int64) error {
-	disk, ok := s.disk()
+	disk, ok := s.room.runner.disk(s)
 	if !ok {
 		return engine.ErrGone
 	}

@@ -3,7 +3,6 @@
 package room
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -14,11 +13,12 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
@@ -109,8 +109,7 @@ type Room struct {
 	stop       func() (syscall.WaitStatus, error) // ends the room, and returns its status, and an error if processes may be left
 	done       chan struct{}                      // closed when the room has ended and all its sandboxes have been notified
 	ended      atomic.Pointer[error]              // the reason why the room ended by itself
-	stderr     sync.WaitGroup
-	said       strings.Builder // the beginning of the output to stderr; complete when stderr is done
+	stderr     stderr                             // the output of the room's processes
 	close      func() error
 
 	counted    counter.Maxima // limits of this user, to be divided among the sandboxes
@@ -134,6 +133,37 @@ type Room struct {
 // runner is one way to run the programs of sandboxes: in namespaces, in gVisor or in place. Each
 // method answers a question that has a different answer for each way.
 type runner interface {
+	// prepare tests the machine for the needs of the runner, and makes what all sandboxes share.
+	prepare(ctx context.Context) error
+	// startRoom starts the room's process, which has control, and writes to stderr. The process is
+	// a guard if guard is not nil.
+	startRoom(ctx context.Context, control, stderr *os.File) (process *spawn.Process, guard *wire.Conn, err error)
+	// roomSpec returns the specification of the room's process.
+	roomSpec() (wire.RoomSpec, error)
+	// describe adds the properties of sandboxes in this runner to the room's report.
+	describe()
+	// lacks records the promises that the runner cannot keep.
+	lacks(p engine.Promises)
+	// egressReport returns the report's text about the egress of sandboxes, after that of probe was
+	// tried.
+	egressReport(probe *Sandbox) string
+	// forksKernels reports whether kernels can be forked into sandboxes.
+	forksKernels() bool
+	// layout identifies the layout of saved files. Saved files can be restored only in sandboxes
+	// with the same ids and the same directories.
+	layout() string
+	// place makes the place of s on the host, and completes the request to start s.
+	place(s *Sandbox, request *wire.Message) error
+	// displace removes the place of s from the host.
+	displace(s *Sandbox) error
+	// disk describes the file system that s writes to.
+	disk(s *Sandbox) (disk unix.Statfs_t, ok bool)
+	// addSaved adds the directory with the files of s to the files of the process that saves them,
+	// and completes the specification of this process, which runs in new namespaces.
+	addSaved(s *Sandbox, spec *wire.SaveSpec, files *wire.Files) (namespaces uintptr, err error)
+	// processLimit returns the maximum number of processes and threads of the users of s. It returns
+	// false if a limit by user is not possible.
+	processLimit(s *Sandbox) (most uint64, limited bool)
 	// groupLimits returns the limits of the control groups of a sandbox with limits.
 	groupLimits(limits engine.Limits) engine.Limits
 	// openers returns the number of processes among which a sandbox's open files are divided.
@@ -162,28 +192,6 @@ type runner interface {
 	// limitsReport returns the report's text for memory and processes that no control group
 	// limits, for the reasons why.
 	limitsReport(why map[string]string) (memory, processes string)
-}
-
-// maxSaid bounds the number of bytes of the room's stderr that are kept.
-const maxSaid = 4 << 10
-
-// logStderr logs the stderr of the room and the envds. A Go program prints a panic to stderr.
-// logStderr keeps the first lines, because they contain the reason for the panic.
-func (r *Room) logStderr(from *os.File) {
-	defer from.Close()
-	lines := bufio.NewReaderSize(from, 4<<10)
-	for {
-		line, err := lines.ReadSlice('\n') // a longer line comes in pieces
-		if len(line) > 0 {
-			if r.said.Len() < maxSaid {
-				r.said.Write(line)
-			}
-			r.options.Logger.DebugContext(context.Background(), "from the room", "line", string(line))
-		}
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return
-		}
-	}
 }
 
 // maxFiles limits the files of a message of the room.
@@ -361,7 +369,7 @@ func (r *Room) endRoom() error {
 	if r.done != nil {
 		<-r.done
 	}
-	r.stderr.Wait()
+	r.stderr.reading.Wait()
 	if err != nil {
 		return fmt.Errorf("%w: %w", engine.ErrProcessesLeft, err)
 	}

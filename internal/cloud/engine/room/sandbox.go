@@ -258,9 +258,7 @@ func (s *Sandbox) end() error {
 		}
 		err = errors.Join(err, removed)
 	}
-	if s.root != nil {
-		err = errors.Join(err, place.Remove(s.root.Dir))
-	}
+	err = errors.Join(err, s.room.runner.displace(s))
 	s.room.release(s)
 	return err
 }

@@ -11,11 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
@@ -128,26 +126,17 @@ func (s *Sandbox) saveLayer(ctx context.Context, dir string) (made layer.Manifes
 func (s *Sandbox) runSaver(ctx context.Context, to *os.File) error {
 	trees, _ := s.ofHost()
 	spec := wire.SaveSpec{Layout: s.savedLayout(), Layered: len(s.options.Layers) > 0, Trees: slices.Concat(trees, s.lost)}
-	var namespaces uintptr = syscall.CLONE_NEWUSER
-	from := s.files
-	if s.root != nil {
-		spec.InPlace, spec.Trees, namespaces = true, nil, 0
-		if id, switched := s.room.restrictedID(s.slot); switched {
-			spec.FirstID = uint32(id)
-		}
-		var err error
-		if from, err = os.Open(s.root.Dir); err != nil {
-			return err
-		}
-		defer from.Close()
+	var files wire.Files
+	defer files.Close()
+	namespaces, err := s.room.runner.addSaved(s, &spec, &files)
+	if err != nil {
+		return err
 	}
 	h, err := s.room.startHelper(s.slot, namespaces)
 	if err != nil {
 		return err
 	}
 	defer h.end()
-	var files wire.Files
-	files.Lend(wire.FileFiles, from)
 	files.Lend(wire.FileTo, to)
 	_, err = h.run(ctx, wire.RoleSaver, spec, &files)
 	return err
@@ -162,17 +151,8 @@ func (s *Sandbox) savedLayout() string {
 	return s.room.layout()
 }
 
-// layout identifies the layout of saved files. Saved files can be restored only in sandboxes with
-// the same ids and the same directories.
-func (r *Room) layout() string {
-	switch {
-	case r.level != engine.Full:
-		return "a directory of their own"
-	case r.ranged():
-		return fmt.Sprintf("%d ids", spawn.SlotSize)
-	}
-	return "one id"
-}
+// layout identifies the layout of saved files.
+func (r *Room) layout() string { return r.runner.layout() }
 
 // layoutAbove identifies the layout of the files that are saved from sandboxes with layers.
 func (r *Room) layoutAbove() string { return r.layout() + ", above layers" }

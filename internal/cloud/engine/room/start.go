@@ -15,11 +15,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/holder"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
@@ -126,7 +122,7 @@ func (r *Room) startLevels(ctx context.Context) error {
 			return fmt.Errorf("room: start: %w", context.Cause(ctx))
 		}
 		// Another level would need as much, and would hide the reason.
-		if short := cmp.Or(shortage.Of(err), shortage.Because(err, err.Error()+r.said.String())); short != nil {
+		if short := cmp.Or(shortage.Of(err), shortage.Because(err, err.Error()+r.stderr.said.String())); short != nil {
 			return fmt.Errorf("room: start: %w", short)
 		}
 		if !isRefusal(err) {
@@ -139,35 +135,14 @@ func (r *Room) startLevels(ctx context.Context) error {
 }
 
 func (r *Room) startLevel(ctx context.Context, level engine.Isolation) (err error) {
-	if level != engine.Full && level != engine.Restricted && level != engine.None {
-		return fmt.Errorf("there is no isolation %q", level)
-	}
 	r.level, r.egressPath = level, wire.EgressNone
-	if level == engine.Full {
-		r.egressPath = wire.EgressTry
-	}
 	if r.ids, err = planIDs(level); err != nil {
 		return err
-	}
-	if level == engine.Restricted && r.options.Isolation == engine.Auto && !r.ids.apart {
-		if err := landlock.KeepsSignals(); err != nil {
-			return err
-		}
-	}
-	if level == engine.Restricted {
-		if err := holder.TryOpenat2(); err != nil {
-			return err
-		}
 	}
 	if r.runner, err = r.chooseRunner(); err != nil {
 		return err
 	}
-	if r.ids.ranged {
-		if err := r.findPrivate(ctx); err != nil {
-			return err
-		}
-	}
-	if err := r.makeRoots(); err != nil {
+	if err := r.runner.prepare(ctx); err != nil {
 		return err
 	}
 	if err := r.startRoom(ctx); err != nil {
@@ -181,17 +156,21 @@ func (r *Room) startLevel(ctx context.Context, level engine.Isolation) (err erro
 
 // chooseRunner returns the runner for the level that is being started.
 func (r *Room) chooseRunner() (runner, error) {
+	shared := direct{room: r}
+	switch r.level {
+	case engine.Restricted, engine.None:
+		return inPlace{shared}, nil
+	case engine.Full:
+	default:
+		return nil, fmt.Errorf("there is no isolation %q", r.level)
+	}
 	switch {
-	case r.level != engine.Full && r.options.Runsc != "":
-		return nil, fmt.Errorf("gVisor needs the isolation %q", engine.Full)
-	case r.level != engine.Full:
-		return inPlace{room: r}, nil
 	case r.runsc == nil:
-		return namespaces{}, nil
+		return namespaces{shared}, nil
 	case !r.ids.entersDirectories():
 		return nil, errNoDirectories
 	}
-	return &gvisor{room: r}, nil
+	return &gvisor{namespaces: namespaces{shared}}, nil
 }
 
 func (r *Room) startRoom(ctx context.Context) error {
@@ -205,19 +184,7 @@ func (r *Room) startRoom(ctx context.Context) error {
 		fd3.Close()
 		return err
 	}
-	var process *spawn.Process
-	var guard *wire.Conn
-	if r.level == engine.Full {
-		at := spawn.Placement{Processes: r.roomProcesses()}
-		if r.ids.apart {
-			at.Owner = spawn.IDBase
-		}
-		if process, err = spawn.Start(r.binary, fd3, to, roomAttr(r.ids), at); err != nil {
-			err = fmt.Errorf("clone into new namespaces: %w", err)
-		}
-	} else {
-		process, guard, err = r.startGuard(ctx, fd3, to)
-	}
+	process, guard, err := r.runner.startRoom(ctx, fd3, to)
 	to.Close()
 	fd3.Close()
 	if err != nil {
@@ -225,12 +192,11 @@ func (r *Room) startRoom(ctx context.Context) error {
 		from.Close()
 		return err
 	}
-	r.said.Reset()
-	r.stderr.Go(func() { r.logStderr(from) })
+	r.stderr.read(from, r.options.Logger)
 	r.room, r.control, r.done, r.closed = process, conn, nil, false
 	r.stop = sync.OnceValues(func() (syscall.WaitStatus, error) { return stopRoom(process, conn, guard) })
 	r.ended.Store(nil) // it may be from another level
-	spec, err := r.roomSpec()
+	spec, err := r.runner.roomSpec()
 	if err != nil {
 		return err
 	}
@@ -250,23 +216,6 @@ func (r *Room) startRoom(ctx context.Context) error {
 	r.done = make(chan struct{})
 	go r.serve()
 	return nil
-}
-
-// roomSpec returns the room's specification.
-func (r *Room) roomSpec() (spec wire.RoomSpec, err error) {
-	if r.level != engine.Full {
-		return wire.RoomSpec{InPlace: true}, nil
-	}
-	if r.counted, err = counter.Read(); err != nil {
-		return wire.RoomSpec{}, fmt.Errorf("read the kernel's counts of users: %w", err)
-	}
-	spec = wire.RoomSpec{Ranged: r.ids.ranged, Counters: r.counted.Part(counter.CloudPart), Processes: uint64(r.options.Processes)}
-	spec.Limits, err = countedLimits(counter.CloudPart)
-	if r.ids.ranged { // a maximum applies to each sandbox, because each has an owner of its own
-		spec.Counters = r.counted.Part(counter.SandboxPart)
-		spec.Limits, err = sandboxLimits()
-	}
-	return spec, err
 }
 
 // probe makes a sandbox and discards it. In this way the room finds out by trial which features the

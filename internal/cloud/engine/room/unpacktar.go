@@ -15,7 +15,6 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
@@ -47,10 +46,7 @@ func (r *Room) unpackTar(ctx context.Context, below []string, tar io.Reader, dir
 		return err
 	}
 	top, in := together(append([]string{trees}, below...))
-	spec := &wire.TarSpec{To: in(trees, "0"), IDs: 1}
-	if r.ranged() {
-		spec.IDs = spawn.SlotSize
-	}
+	spec := &wire.TarSpec{To: in(trees, "0"), IDs: int(r.report.IDs)}
 	for _, l := range slices.Backward(below) {
 		spec.Below = append(spec.Below, in(l, layer.Trees, "0"))
 	}

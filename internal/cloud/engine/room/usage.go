@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 )
@@ -27,7 +25,7 @@ func (s *Sandbox) usage(group *cgroup.Group) (engine.Usage, bool) {
 		return engine.Usage{}, false
 	}
 	var usage engine.Usage
-	disk, ok := s.disk()
+	disk, ok := s.room.runner.disk(s)
 	if !ok {
 		return engine.Usage{}, false
 	}
@@ -53,19 +51,6 @@ func (s *Sandbox) usage(group *cgroup.Group) (engine.Usage, bool) {
 		}
 	}
 	return usage, true
-}
-
-// disk describes the file system that the sandbox writes to.
-func (s *Sandbox) disk() (disk unix.Statfs_t, ok bool) {
-	if s.root != nil {
-		return disk, unix.Statfs(s.root.Dir, &disk) == nil
-	}
-	raw, err := s.files.SyscallConn() // fails when the sandbox has been closed
-	if err != nil {
-		return disk, false
-	}
-	failed := raw.Control(func(fd uintptr) { err = unix.Fstatfs(int(fd), &disk) })
-	return disk, failed == nil && err == nil
 }
 
 // countedMemory returns the memory that a group counts. If the group does not count memory, it

@@ -67,7 +67,7 @@ func (z *zygote) isWarm() bool {
 // keepZygote keeps a zygote ready until the room ends. If the machine refuses a zygote, or there is
 // nothing to load, keepZygote stops trying. Kernels then start cold.
 func (r *Room) keepZygote(ctx context.Context) {
-	if r.level != engine.Full || r.options.Zygote == nil || len(r.report.Hidden) > 0 { // in these cases kernels run another Python
+	if !r.runner.forksKernels() || r.options.Zygote == nil || len(r.report.Hidden) > 0 { // in these cases kernels run another Python
 		return
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))

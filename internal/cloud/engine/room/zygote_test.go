@@ -265,7 +265,8 @@ func TestKernelsThatAreNotOrdered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conn, peer := wirePair(t)
-			r := &Room{level: engine.None, runner: inPlace{}, groups: &cgroup.Groups{}}
+			r := &Room{level: engine.None, groups: &cgroup.Groups{}}
+			choose(t, r)
 			r.zygote.wanted = make(chan struct{}, 1)
 			r.zygote.set(conn)
 			first, err := os.Open(os.DevNull)

@@ -132,17 +132,19 @@ type file struct {
 	mode fs.FileMode
 }
 
+// accountLines returns the lines of root and user in /etc/passwd and in /etc/group. id is the user's id.
+func accountLines(id string) (accounts, groups []string) {
+	return []string{"root:x:0:0:root:" + guest.RootHome + ":" + guest.LoginShell, "user:x:" + id + ":" + id + "::" + guest.UserHome + ":" + guest.LoginShell},
+		[]string{"root:x:0:", "user:x:" + id + ":"}
+}
+
 // etc returns the files of /etc with our own content.
 func etc(spec *wire.InitSpec) map[string]file {
-	id := strconv.Itoa(protocol.UserID)
-	if !spec.Ranged {
-		id = "0"
-	}
-	accounts := []string{"root:x:0:0:root:" + guest.RootHome + ":" + guest.LoginShell, "user:x:" + id + ":" + id + "::" + guest.UserHome + ":" + guest.LoginShell}
-	own := []string{"root:x:0:", "user:x:" + id + ":"}
+	accounts, own := accountLines(strconv.Itoa(protocol.UserID))
 	if !spec.Ranged {
 		// The single id has two names. whoami and ls show the first, so it must be the default
 		// account of commands.
+		accounts, own = accountLines("0")
 		slices.Reverse(accounts)
 		slices.Reverse(own)
 	}
