@@ -53,17 +53,16 @@ func (inPlace) roomSpec() (wire.RoomSpec, error) { return wire.RoomSpec{InPlace:
 func (p inPlace) describe() {
 	r := p.room
 	r.report.Disk = "not enforced: no file system of its own"
-	switch {
-	case r.level == engine.None:
+	defer r.noteNoexec()
+	if r.level == engine.None {
 		r.note("nothing is isolated: sandboxes are plain processes of the server's user")
-	default:
-		r.note("no namespaces: processes see those of the host, there is no network and no socket inside, and the Python environment is read-only")
-		if !r.ids.apart {
-			r.note("sandboxes have the id of the server: they can use up what the kernel counts by user (processes, inotify, locked memory)")
-			r.report.Notes = append(r.report.Notes, landlock.LeavesOpen()...)
-		}
+		return
 	}
-	r.noteNoexec()
+	r.note("no namespaces: processes see those of the host, there is no network and no socket inside, and the Python environment is read-only")
+	if !r.ids.apart {
+		r.note("sandboxes have the id of the server: they can use up what the kernel counts by user (processes, inotify, locked memory)")
+		r.report.Notes = append(r.report.Notes, landlock.LeavesOpen()...)
+	}
 }
 
 func (p inPlace) lacks(promises engine.Promises) {
