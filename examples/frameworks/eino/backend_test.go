@@ -53,7 +53,7 @@ func use(t *testing.T, tool string, input map[string]any) schema.FunctionCall {
 	return schema.FunctionCall{Name: tool, Arguments: string(arguments)}
 }
 
-// run lets an agent do what the script says. It returns the last message.
+// run lets an agent follow the script. It returns the last message.
 func run(ctx context.Context, t *testing.T, w *workspace.Workspace, s *script, streaming bool) (string, error) {
 	t.Helper()
 	middleware, err := eino.NewMiddleware(ctx, w)

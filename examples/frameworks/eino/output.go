@@ -16,7 +16,8 @@ type output struct {
 	left, tail int
 	// part is half a character at the end of the streamed input.
 	part []byte
-	// end is the end of the input that was not streamed, of which dropped bytes are missing.
+	// end is the end of the input that was not streamed. dropped reports that its beginning is
+	// missing.
 	end     []byte
 	dropped bool
 }
