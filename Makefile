@@ -23,6 +23,8 @@ GOTEST := go test -vet=off -timeout=30m -p $(PARALLEL)
 BENCHFLAGS ?=
 # KUBERNETES is the engine of pods, a module of its own.
 KUBERNETES := internal/cloud/engine/kubernetes
+# FRAMEWORKS are the examples for agents' frameworks, another module of its own.
+FRAMEWORKS := examples/frameworks
 
 # STILTED matches words that readers stumble over, in comments and pages.
 STILTED := \b(is|are) (what|who|whom|where|when|why)\b|\btells (whether|that)\b|\bany more\b|\bto be had\b|\bso many of\b|\bof which\b|\bthat it is of\b|\b(says?|knows?|gives?|has|have|holds?|sees?|shows?|do|does|gets?|makes?|reads?|takes?|needs?|keeps?|with|of|from|in|for|to|by|at|about|and) what\b
@@ -95,7 +97,7 @@ packages: release ## archives, wheels of pip, packages of npm, .deb, .rpm and ch
 	ls -l .tmp/packages
 
 .PHONY: check
-check: format words vet lint checkgenerate test ## everything: format, English, vet, lint, generated code fresh, tests
+check: format words vet lint checkgenerate test frameworks ## everything: format, English, vet, lint, generated code fresh, tests
 
 .PHONY: short
 short: format words build ## what an edit needs, in under a minute: format, English, vet for this system, tests that need no sandbox
@@ -132,6 +134,11 @@ lint: words $(BIN)/lint ## run the linters of internal/tools/lint, go vet's amon
 	cd internal/tools && go vet -vettool=../../$(BIN)/lint -every-package ./... && go test -count=1 -vet=off ./lint
 	cd $(KUBERNETES) && go vet -vettool=$(CURDIR)/$(BIN)/lint -every-package ./... && go test -count=1 -vet=off ./...
 	cd internal/packaging/linux && go vet -vettool=$(CURDIR)/$(BIN)/lint -every-package ./... && go test -count=1 -vet=off ./...
+
+# It is not among the linters, because its tests need the prepared Python.
+.PHONY: frameworks
+frameworks: deps $(BIN)/lint ## lint and test the module of examples/frameworks, whose frameworks only it needs
+	@$(PREPARED); cd $(FRAMEWORKS) && go vet -vettool=$(CURDIR)/$(BIN)/lint -every-package ./... && go test -vet=off ./...
 
 .PHONY: generate
 generate: ## write internal/gen from internal/proto, and the example's wheel

@@ -18,7 +18,7 @@ func TestTargetsUseThePreparedPython(t *testing.T) {
 	if !found || !strings.HasPrefix(prepared, "python=$$($(BIN)/e2bctl local setup") {
 		t.Error("the Makefile does not say which Python is the prepared one")
 	}
-	for _, target := range []string{"short", "test", "cover", "storm", "fuzz"} {
+	for _, target := range []string{"short", "test", "cover", "storm", "fuzz", "frameworks"} {
 		_, recipe, _ := strings.Cut(string(text), "\n"+target+":")
 		recipe, _, _ = strings.Cut(recipe, "\n.PHONY")
 		if !strings.Contains(recipe, "$(PREPARED)") && !strings.Contains(recipe, "$(TESTRUN)") {
