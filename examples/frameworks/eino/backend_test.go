@@ -108,7 +108,7 @@ func TestAgent(t *testing.T) {
 			{"grep", map[string]any{"pattern": "nowhere", "output_mode": "count"}, []string{"0"}},
 			{"grep", map[string]any{"pattern": "x", "path": "none", "output_mode": "count"}, []string{"the search ended with exit status 2", "No such file"}},
 			{"execute", map[string]any{"command": "cd src; pwd; echo no >&2; exit 3"}, []string{"/home/user/src\n", "no\n", "[Command failed with exit code 3]"}},
-			{"execute", map[string]any{"command": "printf x; printf 'ü%.0s' $(seq 100000); echo end"}, []string{"üüü", "[Output was truncated due to size limits]", "üend\n"}},
+			{"execute", map[string]any{"command": "printf x; printf 'ü%.0s' $(seq 100000); echo last"}, []string{"üüü", "[Output was truncated due to size limits]", "ülast\n"}},
 			{"execute", map[string]any{"command": "python3 -c 'print(\"y\" * 10**5)' >long; true"}, []string{"[Command executed successfully with no output]"}},
 			{"read_file", map[string]any{"file_path": "long"}, []string{"     1\tyyy", "[cut in line 1: read on with an offset]"}},
 			{"execute", map[string]any{"command": []int{1}}, []string{"[error: "}},
