@@ -73,17 +73,25 @@ func Tools(w *workspace.Workspace) ([]anthropic.BetaTool, error) {
 	var b builder
 	add(&b, "run_code", "Run Python in the sandbox. Variables stay for the next call. Figures and images are returned as pictures.", func(ctx context.Context, in codeInput) ([]block, error) {
 		execution, err := w.Code(ctx, in.Code)
-		if err != nil {
+		if execution == nil {
 			return nil, err
 		}
-		return shown(execution, w.MaxBytes), nil
+		blocks := shown(execution, w.MaxBytes)
+		if err != nil {
+			return nil, fmt.Errorf("%w\n%s", err, blocks[0].OfText.Text)
+		}
+		return blocks, nil
 	})
 	add(&b, "run_command", "Run a command line in the sandbox, in the working directory "+w.Root+".", func(ctx context.Context, in commandInput) ([]block, error) {
 		result, err := w.Command(ctx, in.Command, nil, nil)
-		if err != nil {
+		if result == nil {
 			return nil, err
 		}
-		return text(section("stdout", result.Stdout) + section("stderr", result.Stderr) + result.Status), nil
+		words := section("stdout", result.Stdout) + section("stderr", result.Stderr) + result.Status
+		if err != nil {
+			return nil, fmt.Errorf("%w\n%s", err, words)
+		}
+		return text(words), nil
 	})
 	add(&b, "read_file", "Read a text file of the sandbox.", func(ctx context.Context, in pathInput) ([]block, error) {
 		content, more, err := w.Read(ctx, in.Path)

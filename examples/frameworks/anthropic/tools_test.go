@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -53,10 +55,12 @@ type model struct {
 	mu      sync.Mutex
 	asked   int
 	results map[string]result
+	// tools are the tools of the requests, with the inputs that they require.
+	tools map[string][]string
 }
 
 func newModel(t *testing.T, turns ...[]call) *model {
-	m := &model{turns: turns, results: map[string]result{}}
+	m := &model{turns: turns, results: map[string]result{}, tools: map[string][]string{}}
 	m.Server = httptest.NewServer(m)
 	t.Cleanup(m.Close)
 	return m
@@ -65,8 +69,13 @@ func newModel(t *testing.T, turns ...[]call) *model {
 func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Messages []struct {
-			Role    string
 			Content []result
+		}
+		Tools []struct {
+			Name   string
+			Schema struct {
+				Required []string
+			} `json:"input_schema"`
 		}
 	}
 	m.mu.Lock()
@@ -74,6 +83,9 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := json.NewDecoder(r.Body).Decode(&body); err != nil || r.URL.Path != "/v1/messages" {
 		http.Error(w, "not a request for a message", http.StatusBadRequest)
 		return
+	}
+	for _, tool := range body.Tools {
+		m.tools[tool.Name] = tool.Schema.Required
 	}
 	for _, answered := range body.Messages[len(body.Messages)-1].Content {
 		if answered.ID != "" {
@@ -159,6 +171,10 @@ for data in [base64.b64encode(b"no picture").decode()] + [png] * 6:
     display({"image/png": data, "text/plain": "a picture"}, raw=True)`})})
 	_, err := m.run(t.Context(), w)
 	must.Do(t, err)
+	want := map[string][]string{"run_code": {"code"}, "run_command": {"command"}, "read_file": {"path"}, "write_file": {"path", "content"}, "list_files": {"path"}}
+	if !maps.EqualFunc(m.tools, want, slices.Equal) {
+		t.Errorf("the model was offered %v, want %v", m.tools, want)
+	}
 	content := m.results["1"].Content
 	if len(content) != 5 || !strings.Contains(content[0].Text, "[2 more pictures are not shown") {
 		t.Fatalf("got %d blocks: %+v", len(content), content)
@@ -170,21 +186,22 @@ for data in [base64.b64encode(b"no picture").decode()] + [png] * 6:
 	}
 }
 
-// TestEnds checks that a run ends with the sandbox and with its context, and that a call which takes too
-// long does not end it.
+// TestEnds checks that a run ends with the sandbox and with its context, and that a call that takes
+// too long does not end it.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
 	w := workspace.New(cloud.Create(t))
-	w.Timeout = time.Second
+	sandboxtest.RunCode(t, w.Sandbox, "1", nil) // Python takes its time to start
+	w.Timeout = 3 * time.Second
 	m := newModel(t, []call{
-		use("1", "run_command", map[string]any{"command": "sleep 1000"}), use("2", "run_code", map[string]any{"code": "import time; time.sleep(1000)"}),
+		use("1", "run_command", map[string]any{"command": "echo begun; sleep 1000"}), use("2", "run_code", map[string]any{"code": "print('begun'); import time; time.sleep(1000)"}),
 	})
 	_, err := m.run(t.Context(), w)
 	must.Do(t, err)
 	for _, id := range []string{"1", "2"} {
 		got := m.results[id]
-		if len(got.Content) != 1 || !got.IsError || !strings.Contains(got.Content[0].Text, "took more than 1s and was ended: do less in one call") {
+		if len(got.Content) != 1 || !got.IsError || !strings.Contains(got.Content[0].Text, "took more than 3s and was ended: do less in one call") || !strings.Contains(got.Content[0].Text, "stdout:\nbegun\n") {
 			t.Errorf("%s: %+v", id, got)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cloudwego/eino/adk"
+	"github.com/cloudwego/eino/adk/filesystem"
 	"github.com/cloudwego/eino/components/model"
 	"github.com/cloudwego/eino/schema"
 
@@ -107,7 +108,7 @@ func TestAgent(t *testing.T) {
 			{"grep", map[string]any{"pattern": "nowhere", "output_mode": "count"}, []string{"0"}},
 			{"grep", map[string]any{"pattern": "x", "path": "none", "output_mode": "count"}, []string{"the search ended with exit status 2", "No such file"}},
 			{"execute", map[string]any{"command": "cd src; pwd; echo no >&2; exit 3"}, []string{"/home/user/src\n", "no\n", "[Command failed with exit code 3]"}},
-			{"execute", map[string]any{"command": "printf 'ü%.0s' $(seq 100000); echo end"}, []string{"üüü", "[Output was truncated due to size limits]", "üend\n"}},
+			{"execute", map[string]any{"command": "printf x; printf 'ü%.0s' $(seq 100000); echo last"}, []string{"üüü", "[Output was truncated due to size limits]", "ülast\n"}},
 			{"execute", map[string]any{"command": "python3 -c 'print(\"y\" * 10**5)' >long; true"}, []string{"[Command executed successfully with no output]"}},
 			{"read_file", map[string]any{"file_path": "long"}, []string{"     1\tyyy", "[cut in line 1: read on with an offset]"}},
 			{"execute", map[string]any{"command": []int{1}}, []string{"[error: "}},
@@ -131,17 +132,42 @@ func TestAgent(t *testing.T) {
 	}
 }
 
-// TestEnds checks that a run ends with the sandbox and with its context, and that a command which takes too
-// long does not end it.
+// TestShell checks the shell without Eino's tools: a result in one piece, and a stream that its
+// reader closes, which ends the command.
+func TestShell(t *testing.T) {
+	t.Parallel()
+	w := workspace.New(sandboxtest.New(t).Create(t))
+	w.MaxBytes = 2000
+	b := &eino.Backend{Workspace: w}
+	got, err := b.Execute(t.Context(), &filesystem.ExecuteRequest{Command: "seq 10000; exit 3"})
+	must.Do(t, err)
+	if *got.ExitCode != 3 || !got.Truncated || !strings.HasSuffix(got.Output, "10000\n") {
+		t.Errorf("got %+v with exit status %d", got, *got.ExitCode)
+	}
+	stream, err := b.ExecuteStreaming(t.Context(), &filesystem.ExecuteRequest{Command: "while echo line; do sleep 0.01; done"})
+	must.Do(t, err)
+	if chunk, err := stream.Recv(); err != nil || !strings.HasPrefix(chunk.Output, "line\n") {
+		t.Errorf("got %+v, %v", chunk, err)
+	}
+	stream.Close()
+	for running := 1; running > 0; {
+		processes, err := w.Sandbox.Commands.List(t.Context(), nil)
+		must.Do(t, err)
+		running = len(processes)
+	}
+}
+
+// TestEnds checks that a run ends with the sandbox and with its context, and that a command that
+// takes too long does not end it.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
 	w := workspace.New(cloud.Create(t))
-	w.Timeout = time.Second
+	w.Timeout = 2 * time.Second
 	s := &script{calls: []schema.FunctionCall{use(t, "execute", map[string]any{"command": "echo begun; sleep 1000"})}}
 	_, err := run(t.Context(), t, w, s, true)
 	must.Do(t, err)
-	if len(s.results) != 1 || !strings.Contains(s.results[0], "begun\n") || !strings.Contains(s.results[0], "took more than 1s and was ended: do less in one call") {
+	if len(s.results) != 1 || !strings.Contains(s.results[0], "begun\n") || !strings.Contains(s.results[0], "took more than 2s and was ended: do less in one call") {
 		t.Errorf("a command that takes too long: %q", s.results)
 	}
 

@@ -1,6 +1,7 @@
 package eino
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"unicode/utf8"
@@ -49,8 +50,10 @@ func (o *output) trim() {
 func (o *output) finish() {
 	o.trim()
 	if o.dropped {
-		o.send(string(o.part), true)
+		// The cut went through characters, perhaps.
+		o.send("", true)
 		o.part = []byte("\n")
+		o.end = bytes.TrimLeftFunc(o.end, func(r rune) bool { return r == utf8.RuneError })
 	}
 	if rest := string(o.part) + string(o.end); rest != "" {
 		o.send(rest, false)

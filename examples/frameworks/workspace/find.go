@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path"
 	"strconv"
 	"strings"
@@ -72,7 +71,7 @@ func (w *Workspace) Grep(ctx context.Context, dir, text, pattern string) ([]Matc
 		name, rest, _ := strings.Cut(record, "\x00")
 		number, line, _ := strings.Cut(rest, ":")
 		n, err := strconv.Atoi(number)
-		if err == nil && (pattern == "" || matches(root, name, pattern)) {
+		if err == nil && matches(root, name, pattern) {
 			found = append(found, Match{Path: name, Line: n, Text: strings.ToValidUTF8(line, "\uFFFD")})
 		}
 		return enough(len(found))
@@ -80,23 +79,25 @@ func (w *Workspace) Grep(ctx context.Context, dir, text, pattern string) ([]Matc
 	return found, err
 }
 
-// search calls found with each record that a command prints, until found returns errEnough.
+// search calls found with each record that a command prints, until found returns errEnough. A file
+// that cannot be read does not void the records of other files.
 func (w *Workspace) search(ctx context.Context, command string, end byte, found func(record string) error) error {
-	result, err := w.Command(ctx, command, &records{end: end, each: found}, nil)
+	out := &records{end: end, each: found}
+	result, err := w.Command(ctx, command, out, nil)
 	switch {
 	case errors.Is(err, errEnough):
 		return nil
 	case err != nil:
 		return err
-	case result.ExitCode != 0:
+	case result.ExitCode != 0 && out.n == 0:
 		text, _ := Cut(result.Stderr, 2000)
 		return fmt.Errorf("the search ended with %s: %s", result.Status, text)
 	}
 	return nil
 }
 
-// matches reports whether a file below root matches a pattern. What a search prints comes from
-// the sandbox, so the file may be anywhere.
+// matches reports whether a file is below root and matches a pattern; the empty one matches all.
+// The names come from the sandbox: with a newline in it, a name seems to begin elsewhere.
 func matches(root, file, pattern string) bool {
 	relative, below := strings.CutPrefix(file, strings.TrimSuffix(root, "/")+"/")
 	if file == root {
@@ -105,7 +106,7 @@ func matches(root, file, pattern string) bool {
 	if !strings.Contains(pattern, "/") {
 		relative = path.Base(relative)
 	}
-	return below && doublestar.MatchUnvalidated(pattern, relative)
+	return below && (pattern == "" || doublestar.MatchUnvalidated(pattern, relative))
 }
 
 func enough(n int) error {
@@ -120,9 +121,9 @@ type records struct {
 	end  byte
 	each func(record string) error
 	rest []byte
+	// n is the number of records.
+	n int
 }
-
-var _ io.Writer = (*records)(nil)
 
 func (r *records) Write(data []byte) (int, error) {
 	r.rest = append(r.rest, data...)
@@ -135,6 +136,7 @@ func (r *records) Write(data []byte) (int, error) {
 			return len(data), nil
 		}
 		r.rest = rest
+		r.n++
 		if err := r.each(string(record)); err != nil {
 			return 0, err
 		}

@@ -29,8 +29,8 @@ type Workspace struct {
 	Root string
 	// Timeout limits each command, each piece of code, and each operation on files.
 	Timeout time.Duration
-	// MaxBytes limits the text of a result. The output of a command has two streams, and each may
-	// have this length.
+	// MaxBytes limits each part of a result: stdout, stderr, the values of code, and the text of a
+	// file.
 	MaxBytes int
 
 	mu   sync.Mutex
@@ -38,7 +38,7 @@ type Workspace struct {
 }
 
 // New returns the home directory of a sandbox, with a minute for each call and 20,000 bytes for
-// each result, which are about 5,000 tokens.
+// each part of a result, which are about 5,000 tokens.
 func New(sb *sandbox.Sandbox) *Workspace {
 	return &Workspace{Sandbox: sb, Root: "/home/user", Timeout: time.Minute, MaxBytes: 20_000}
 }
