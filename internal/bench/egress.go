@@ -21,17 +21,21 @@ import (
 )
 
 // outside is an address that is reserved for documentation. The proxy connects requests for it to
-// the origin.
-const outside = "http://203.0.113.1"
+// the origin. service is the origin, too, as hostService of the host.
+const (
+	outside     = "http://203.0.113.1"
+	service     = "http://origin.host.internal:8000/"
+	hostService = "origin:8000"
+)
 
-// out measures fetches from the address [outside]. The client is this program, run in a sandbox without proxy settings.
-func (b *bench) out(path string, bytes int64) measurement {
+// inside measures fetches of a URL. The client is this program, run in a sandbox without proxy settings.
+func (b *bench) inside(url string, bytes int64) measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		err = b.with(ctx, func(sb *sandbox.Sandbox) error {
 			if err := bring(ctx, sb); err != nil {
 				return err
 			}
-			said, err := sb.Commands.Run(ctx, fmt.Sprintf("./bench -get %s -runs %d", outside+path, runs), nil)
+			said, err := sb.Commands.Run(ctx, fmt.Sprintf("./bench -get %s -runs %d", url, runs), nil)
 			if err != nil {
 				return err
 			}
@@ -42,15 +46,14 @@ func (b *bench) out(path string, bytes int64) measurement {
 	}
 }
 
-// outFromHost measures the same client on the host, which connects through the
-// same proxy.
-func (b *bench) outFromHost(path string, bytes int64) measurement {
+// onHost measures the same client on the host, with these arguments.
+func onHost(bytes int64, args ...string) measurement {
 	return func(ctx context.Context, runs int) (result, error) {
 		program, err := os.Executable()
 		if err != nil {
 			return result{}, err
 		}
-		said, err := exec.CommandContext(ctx, program, "-get", outside+path, "-runs", fmt.Sprint(runs), "-through", b.proxy).Output()
+		said, err := exec.CommandContext(ctx, program, append(args, "-runs", fmt.Sprint(runs))...).Output()
 		if err != nil {
 			return result{}, err
 		}
@@ -58,7 +61,7 @@ func (b *bench) outFromHost(path string, bytes int64) measurement {
 	}
 }
 
-// getAgain is the main function of this program when it runs as the client of [bench.out]. It
+// getAgain is the main function of this program when it runs as the client of [bench.inside]. It
 // fetches url several times, each time with a new connection, and prints the duration of each
 // fetch.
 func getAgain(ctx context.Context, w io.Writer, url, through string, runs int) error {

@@ -109,7 +109,7 @@ func run(ctx context.Context, w io.Writer, readme, command, only string, sizes s
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	cloud, err := local.Start(ctx, local.WithImageDir(dir))
+	cloud, err := local.Start(ctx, local.WithImageDir(dir), local.WithHostService(hostService, origin.Listener.Addr().String()))
 	if err != nil {
 		return err
 	}

@@ -37,11 +37,14 @@ func (b *bench) rows() []row {
 	}
 	if b.egress == "transparent" {
 		rows = append(rows, row{
-			name: "out of a sandbox: connection and request", runs: 200, measure: b.out("/", 0),
-			floor: b.outFromHost("/", 0), floorName: "from the host",
+			name: "out of a sandbox: connection and request", runs: 200, measure: b.inside(outside+"/", 0),
+			floor: onHost(0, "-get", outside+"/", "-through", b.proxy), floorName: "from the host",
 		}, row{
-			name: "out of a sandbox: " + b.megabytes("downloaded"), runs: 3, measure: b.out("/bulk", b.bulk),
-			floor: b.outFromHost("/bulk", b.bulk), floorName: "from the host",
+			name: "a service of the host: connection and request", runs: 200, measure: b.inside(service, 0),
+			floor: onHost(0, "-get", "http://"+b.origin+"/"), floorName: "over loopback",
+		}, row{
+			name: "out of a sandbox: " + b.megabytes("downloaded"), runs: 3, measure: b.inside(outside+"/bulk", b.bulk),
+			floor: onHost(b.bulk, "-get", outside+"/bulk", "-through", b.proxy), floorName: "from the host",
 		})
 	}
 	if b.command != "" {
