@@ -47,7 +47,7 @@ var imports = map[string]string{
 	"cli/manual":                "cli",
 	"cli/internal/cmd/apikey":   "api cli/internal/cmdutil",
 	"cli/internal/cmd/code":     "cli/internal/cmdutil cli/internal/transfer sandbox internal/privatedir internal/shell",
-	"cli/internal/cmd/doctor":   "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/engine/kubelink internal/cloud/hostprogram internal/cloud/volumes internal/lazyregexp internal/shell",
+	"cli/internal/cmd/doctor":   "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/engine/kubelink internal/cloud/hostprogram internal/cloud/volumes internal/shell",
 	"cli/internal/cmd/files":    "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/local":    "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/hostprogram internal/cloud/localtls internal/shell",
 	"cli/internal/cmd/mcp":      "api cli/internal/cmd/version cli/internal/cmdutil cli/internal/mcpserver cli/internal/transfer sandbox internal/cloud/connlimit internal/cloud/hostprogram internal/privatedir",

@@ -1,12 +1,9 @@
 package doctor
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
-
-	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
 // packagedProgram is the place of e2bctl in packages of distributions, which bring its profile.
@@ -25,16 +22,17 @@ profile %s %s flags=(unconfined) {
 }
 `
 
-// plainPath matches paths that contain no character with a meaning in profiles, such as *.
-var plainPath = lazyregexp.New(`^(/[A-Za-z0-9_.+-]+)+$`)
+// plain has the characters that have no meaning in profiles, unlike *, and the slash.
+const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.+-/"
 
 // profile is the AppArmor profile of one program.
 type profile struct{ Name, Program, Text string }
 
 // profileOf returns the profile that the program at an absolute path needs.
 func profileOf(program string) (profile, error) {
-	if !plainPath().MatchString(program) || filepath.Clean(program) != program {
-		return profile{}, fmt.Errorf("write an AppArmor profile for %q: %w", program, errPath)
+	isPath := filepath.IsAbs(program) && filepath.Clean(program) == program && program != "/"
+	if !isPath || strings.Trim(program, plain) != "" {
+		return profile{}, fmt.Errorf("write an AppArmor profile for %q: its path must have only letters, digits and the characters . _ + - between slashes: move the program", program)
 	}
 	name := "e2bctl"
 	if program != packagedProgram {
@@ -42,9 +40,6 @@ func profileOf(program string) (profile, error) {
 	}
 	return profile{name, program, fmt.Sprintf(profileText, name, program, name)}, nil
 }
-
-// errPath means that a profile cannot name a path.
-var errPath = errors.New("its path must have only letters, digits and the characters . _ + - between slashes: move the program")
 
 // path returns the file from which the machine loads the profile at its start.
 func (p *profile) path() string { return "/etc/apparmor.d/" + p.Name }
