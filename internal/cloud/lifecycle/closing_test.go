@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -74,5 +76,28 @@ func TestLifetimeIsOverDuringClose(t *testing.T) {
 	<-over
 	if err := errors.Join(<-ended, v.store.Close()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCloseDuringCreate checks that a sandbox that starts while its registry is closed ends at once.
+func TestCloseDuringCreate(t *testing.T) {
+	t.Parallel()
+	f := &lifecycletest.Fakes{}
+	r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch})
+	f.Before = func(context.Context) { must.Do(t, r.Close()) }
+	sb, err := r.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour})
+	if !errors.Is(err, lifecycle.ErrClosed) || sb.ID != "" {
+		t.Errorf("got sandbox %q and error %v, want ErrClosed", sb.ID, err)
+	}
+	if running, paused := r.Count(); running+paused != 0 {
+		t.Errorf("%d sandboxes run and %d are paused, want none", running, paused)
+	}
+	for _, id := range f.IDs() {
+		if !f.Fake(id).Ended() {
+			t.Errorf("sandbox %s was not ended", id)
+		}
+	}
+	if len(f.IDs()) != 1 {
+		t.Errorf("%d sandboxes were started, want 1", len(f.IDs()))
 	}
 }
