@@ -61,7 +61,7 @@ var module = plan{
 		"internal/cloud":                      {"cloud_test.go", "hostmounts_test.go", "memory_test.go", "state_test.go", "volumes_test.go"},
 		"internal/cloud/child":                nil,
 		"internal/cloud/engine/room":          nil,
-		"internal/cloud/engine/room/cgroup":   nil,
+		"internal/cloud/engine/room/cgroup":   {"bounds_test.go", "cgroup_test.go", "freeze_test.go", "processes_test.go", "remove_test.go", "resize_test.go"},
 		"internal/cloud/engine/room/halt":     nil,
 		"internal/cloud/engine/room/inside":   nil,
 		"internal/cloud/engine/room/instance": {"belongs_test.go", "instance_test.go", "reap_test.go"},

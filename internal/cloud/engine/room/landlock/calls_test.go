@@ -4,6 +4,7 @@ package landlock
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -52,5 +53,26 @@ func TestEachCallFails(t *testing.T) {
 				t.Errorf("%s, call %d failed, %v: got %v", call, n, failed, err)
 			}
 		}
+	}
+}
+
+// TestVersionUnknown checks that an error about the version is not taken for an old version.
+func TestVersionUnknown(t *testing.T) {
+	t.Parallel()
+	if _, err := version(); err != nil {
+		t.Skip(err)
+	}
+	failed, err := calltest.FailNth(t, unix.SYS_LANDLOCK_CREATE_RULESET, 1, unix.EIO, KeepsSignals)
+	if !failed || !errors.Is(err, unix.EIO) || errors.Is(err, ErrSignals) {
+		t.Errorf("failed %v: got %v, want only the error of the call", failed, err)
+	}
+	failed, err = calltest.FailNth(t, unix.SYS_LANDLOCK_CREATE_RULESET, 1, unix.EIO, func() error {
+		if notes := LeavesOpen(); notes != nil {
+			return fmt.Errorf("got the notes %q, want none", notes)
+		}
+		return nil
+	})
+	if !failed || err != nil {
+		t.Errorf("failed %v: %v", failed, err)
 	}
 }
