@@ -10,8 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errUnwatched means that this machine does not let a thread watch its own system calls.
-var errUnwatched = errors.New("watching system calls")
+// ErrUnwatched means that this machine does not let a thread watch its own system calls.
+var ErrUnwatched = errors.New("watching system calls")
+
+// Call is a system call that the kernel holds.
+type Call struct {
+	Number    uint32
+	Arguments [6]uint64
+}
 
 // FailNth calls do on a new thread, and makes the n-th of its system calls with this number fail with
 // the error as, counted from 1. failed reports whether do made n such calls. Only calls by the goroutine of do
@@ -25,19 +31,27 @@ func FailNth(t testing.TB, number uint32, n int, as unix.Errno, do func() error)
 	done := make(chan result)
 	go func() {
 		runtime.LockOSThread() // and not unlocked: the thread, which keeps the filter, ends with the goroutine
-		listener, err := watch(number)
+		seen := 0
+		ended, err := Watch([]uint32{number, endOfWatch}, func(c Call) (fails unix.Errno, last bool) {
+			if c.Number == endOfWatch {
+				return 0, true
+			}
+			if seen++; seen == n {
+				return as, false
+			}
+			return 0, false
+		})
 		if err != nil {
 			done <- result{unprepared: err}
 			return
 		}
-		answered := make(chan bool)
-		go func() { answered <- answer(listener, n, as) }()
 		err = do()
 		_, _, _ = unix.Syscall(endOfWatch, 0, 0, 0)
-		done <- result{<-answered, err, os.NewSyscallError("close", unix.Close(listener))}
+		<-ended
+		done <- result{failed: seen >= n, err: err}
 	}()
 	r := <-done
-	if errors.Is(r.unprepared, errUnwatched) && os.Getenv("CI") != "true" {
+	if errors.Is(r.unprepared, ErrUnwatched) && os.Getenv("CI") != "true" {
 		t.Skip(r.unprepared)
 	}
 	if r.unprepared != nil {
@@ -46,29 +60,39 @@ func FailNth(t testing.TB, number uint32, n int, as unix.Errno, do func() error)
 	return r.failed, r.err
 }
 
-// endOfWatch is a system call that no tested code makes. It tells answer to return.
+// endOfWatch is a system call that no tested code makes. It ends the watch of FailNth.
 const endOfWatch = unix.SYS_GETPPID
 
-// watch makes the kernel ask, at each system call of this thread with this number, the reader of the
-// returned descriptor.
-func watch(number uint32) (listener int, err error) {
-	const equal = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
-	filter := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0},
-		{Code: equal, Jt: 2, K: number},
-		{Code: equal, Jt: 1, K: endOfWatch},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_USER_NOTIF},
+// Watch makes the kernel hold each system call of this thread that has one of the numbers, at most 250,
+// until see has returned. The call then fails with the error that see returns; 0 lets it go on. see is
+// called in another goroutine. The watch ends after the call for which see returns last. The returned
+// channel is then closed, and later calls with these numbers fail.
+//
+// The caller must have locked its goroutine to the thread, and must not unlock it, because the thread
+// keeps the filter. The error matches [ErrUnwatched].
+func Watch(numbers []uint32, see func(Call) (fails unix.Errno, last bool)) (ended <-chan struct{}, err error) {
+	filter := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}}
+	for n, number := range numbers {
+		filter = append(filter, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: uint8(len(numbers) - n), K: number})
 	}
+	filter = append(filter,
+		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_USER_NOTIF})
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return -1, errors.Join(errUnwatched, err)
+		return nil, errors.Join(ErrUnwatched, err)
 	}
-	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&program)))
+	listener, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&program)))
 	if errno != 0 {
-		return -1, errors.Join(errUnwatched, errno)
+		return nil, errors.Join(ErrUnwatched, errno)
 	}
-	return int(fd), nil
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		answer(int(listener), see)
+		_ = unix.Close(int(listener))
+	}()
+	return done, nil
 }
 
 // request and response are messages of the kernel, struct seccomp_notif and seccomp_notif_resp.
@@ -87,26 +111,26 @@ type response struct {
 	flags uint32
 }
 
-// answer answers the kernel until endOfWatch. It reports whether there was an n-th call, which it
-// made fail with as.
-func answer(listener, n int, as unix.Errno) (failed bool) {
-	for seen := 1; ; {
+// answer answers the kernel as see does, up to the last call.
+func answer(listener int, see func(Call) (fails unix.Errno, last bool)) {
+	var fails unix.Errno
+	var last, again bool
+	for {
 		var q request
 		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&q))); errno != 0 {
 			continue
 		}
-		r := response{id: q.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
-		ends := q.number == endOfWatch
-		if !ends && seen == n {
-			r.errno, r.flags = -int32(as), 0
+		if !again {
+			fails, last = see(Call{uint32(q.number), q.arguments})
+		}
+		r := response{id: q.id, errno: -int32(fails)}
+		if fails == 0 {
+			r.flags = unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE
 		}
 		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&r)))
-		switch {
-		case errno != 0: // a signal interrupted the call, and the thread makes it again
-		case ends:
-			return seen > n
-		default:
-			seen++
+		again = errno != 0 // a signal interrupted the call, and the thread makes it again
+		if last && !again {
+			return
 		}
 	}
 }

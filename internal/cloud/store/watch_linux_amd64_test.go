@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,10 +10,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/calltest"
 )
 
 // watched lists the system calls that change files.
@@ -33,56 +33,18 @@ type write struct {
 // watchWrites makes the kernel stop this thread at each system call that changes files, until see
 // returns. see itself must not make such calls.
 func watchWrites(see func(write)) error {
-	var filter []unix.SockFilter
-	filter = append(filter, unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0})
-	for n, number := range watched {
-		filter = append(filter, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: uint8(len(watched) - n), K: number})
-	}
-	filter = append(filter,
-		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
-		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_USER_NOTIF})
-	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("%w: %w", errUnwatched, err)
-	}
-	listener, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&program)))
-	if errno != 0 {
-		return fmt.Errorf("%w: %w", errUnwatched, errno)
-	}
-	go func() {
-		for {
-			var request struct {
-				id         uint64
-				pid, flags uint32
-				number     int32
-				arch       uint32
-				ip         uint64
-				arguments  [6]uint64
-			}
-			if _, _, errno := unix.Syscall(unix.SYS_IOCTL, listener, unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&request))); errno != 0 {
-				continue
-			}
-			file, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", int32(request.arguments[0])))
-			see(write{uint32(request.number), file})
-			answer := struct {
-				id    uint64
-				value int64
-				errno int32
-				flags uint32
-			}{id: request.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
-			_, _, _ = unix.Syscall(unix.SYS_IOCTL, listener, unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&answer)))
-		}
-	}()
-	return nil
+	_, err := calltest.Watch(watched, func(c calltest.Call) (fails unix.Errno, last bool) {
+		file, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", int32(c.Arguments[0])))
+		see(write{c.Number, file})
+		return 0, false
+	})
+	return err
 }
-
-// errUnwatched means that this machine does not let a process watch its own system calls.
-var errUnwatched = errors.New("watching writes")
 
 // skipUnwatched skips the test if its process could not be watched.
 func skipUnwatched(t *testing.T, stderr string) {
 	t.Helper()
-	if strings.Contains(stderr, errUnwatched.Error()) && os.Getenv("CI") != "true" {
+	if strings.Contains(stderr, calltest.ErrUnwatched.Error()) && os.Getenv("CI") != "true" {
 		t.Skipf("this machine lets no process watch its own calls: %s", stderr)
 	}
 }

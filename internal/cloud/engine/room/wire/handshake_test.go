@@ -49,8 +49,8 @@ func TestWaitsEndWithTheirContext(t *testing.T) {
 	}
 }
 
-// TestAttributes checks that a directory that is shown read-only is mounted read-only, and that no
-// volume gives rights to others.
+// TestAttributes checks that read-only directories are mounted read-only, and that in no volume
+// set-user-ID programs and device files have an effect.
 func TestAttributes(t *testing.T) {
 	t.Parallel()
 	const closed = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
