@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"testing"
+	"testing/synctest"
 
 	"github.com/e2bctl/e2bctl/internal/must"
 )
@@ -111,46 +112,81 @@ func TestManyUnproved(t *testing.T) {
 	must.Do(t, theirs.Close())
 }
 
+// pipes is a listener whose connections are pipes in memory, so that a test can wait until the
+// other end has dealt with everything.
+type pipes struct {
+	conns chan net.Conn
+	end   chan struct{}
+}
+
+func (p pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.conns:
+		return conn, nil
+	case <-p.end:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p pipes) Close() error {
+	close(p.end)
+	return nil
+}
+
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
 // TestServers checks that servers are connected at the same time, and that one more than the bound
-// takes the place of the oldest, accepted or not.
+// takes the place of the oldest, accepted or not. Servers that prove themselves at the same time
+// are admitted in any order: each waits for the one before it.
 func TestServers(t *testing.T) {
 	t.Parallel()
-	s, key, address := listening(t)
-	var ours []net.Conn
-	for range maxServers {
-		ours = append(ours, prove(t, address, key))
-	}
-	accepted, err := s.Accept()
-	must.Do(t, err)
-	got := make([]byte, 1)
-	for range 2 { // the first is accepted, and the second never will be
-		ours = append(ours, prove(t, address, key))
-		if _, err := ours[0].Read(got); err == nil {
-			t.Error("the oldest server was not closed")
-		}
-		ours = ours[1:]
-	}
-	if _, err := accepted.Read(got); err == nil {
-		t.Error("the daemon's end of the oldest server was not closed")
-	}
-	for i, conn := range ours {
-		theirs, err := s.Accept()
+	synctest.Test(t, func(t *testing.T) {
+		public, key, err := ed25519.GenerateKey(nil)
 		must.Do(t, err)
-		_, err = theirs.Write([]byte{byte(i)})
+		listener := pipes{conns: make(chan net.Conn), end: make(chan struct{})}
+		s := Listen(listener, public, podUID)
+		connect := func() net.Conn {
+			ours, theirs := net.Pipe()
+			listener.conns <- theirs
+			must.Do(t, Prove(t.Context(), ours, key, podUID))
+			synctest.Wait() // until it is admitted
+			return ours
+		}
+		var ours []net.Conn
+		for range maxServers {
+			ours = append(ours, connect())
+		}
+		accepted, err := s.Accept()
 		must.Do(t, err)
-		if _, err := conn.Read(got); err != nil || got[0] != byte(i) {
-			t.Errorf("server %d read %q, %v", i, got, err)
+		got := make([]byte, 1)
+		for range 2 { // the first is accepted, and the second never will be
+			ours = append(ours, connect())
+			if _, err := ours[0].Read(got); err == nil {
+				t.Error("the oldest server was not closed")
+			}
+			ours = ours[1:]
 		}
-	}
-	must.Do(t, s.Close())
-	for _, conn := range ours {
-		if _, err := conn.Read(got); err == nil {
-			t.Error("a server was not closed")
+		if _, err := accepted.Read(got); err == nil {
+			t.Error("the daemon's end of the oldest server was not closed")
 		}
-	}
-	if _, err := s.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("accept after close: %v", err)
-	}
+		for i, conn := range ours {
+			theirs, err := s.Accept()
+			must.Do(t, err)
+			go func() { _, _ = theirs.Write([]byte{byte(i)}) }()
+			if _, err := conn.Read(got); err != nil || got[0] != byte(i) {
+				t.Errorf("server %d read %q, %v", i, got, err)
+			}
+		}
+		must.Do(t, s.Close())
+		for _, conn := range ours {
+			if _, err := conn.Read(got); err == nil {
+				t.Error("a server was not closed")
+			}
+		}
+		if _, err := s.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("accept after close: %v", err)
+		}
+	})
 }
 
 // TestProveEnds checks that a proof ends with its context, and closes the connection.
