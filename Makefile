@@ -190,14 +190,28 @@ demo: setup ## build everything and do a real job in a local sandbox
 bench-kubernetes: deps-kubernetes # as root
 	cd $(KUBERNETES) && E2BCTL_TEST_KUBERNETES=1 go test -run '^$$' -bench . -benchtime 3x -v $(BENCHFLAGS) .
 
+HISTORY = internal/bench/history
+BENCH = go build -o $(BIN)/bench ./internal/bench && $(BIN)/bench -e2bctl $(BIN)/e2bctl
+
 ifeq ($(ROWS),kubernetes)
 bench: bench-kubernetes
 else
-bench: setup ## measure, WebAssembly with the help of npm and gVisor that go builds, and print a table (BENCHFLAGS="-readme internal/bench/README.md" puts it there; ROWS=kubernetes measures a cluster)
+bench: setup ## measure, print a table and keep the results (ROWS=quick in 90 seconds, ROWS=kubernetes for a cluster; without ROWS also WebAssembly with the help of npm and gVisor that go builds; BENCHFLAGS="-readme internal/bench/README.md" puts the table there)
+ifneq ($(ROWS),quick)
 	$(BIN)/e2bctl local setup --engine wasm
 	$(BIN)/e2bctl local setup --engine gvisor
-	go run ./internal/bench -e2bctl $(BIN)/e2bctl -wasm -gvisor $(BENCHFLAGS)
 endif
+	$(BENCH) -history $(HISTORY) -commit "$$(git describe --always --dirty)" $(if $(filter quick,$(ROWS)),-quick,-wasm -gvisor) $(BENCHFLAGS)
+endif
+
+.PHONY: bench-compare
+bench-compare: ## tell what changed between the last make bench and the ones before it on the same kind of machine
+	go run ./internal/bench -compare $(HISTORY)
+
+.PHONY: profile
+profile: setup ## write profiles of the rows whose name contains ROW to .tmp/profile: server and client for go tool pprof, the whole machine for perf report
+	@[ -n "$(ROW)" ] || { echo "make profile needs a row, such as ROW='list of'"; exit 2; }
+	$(BENCH) -profile .tmp/profile -only '$(ROW)' $(BENCHFLAGS)
 
 # The prepared Python comes first in PATH, as tests of kernels start python3.
 PREPARED = python=$$($(BIN)/e2bctl local setup || command -v python3); export PATH="$${python%/*}:$$PATH"

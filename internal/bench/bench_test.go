@@ -4,7 +4,9 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,12 +57,18 @@ func TestRows(t *testing.T) {
 	must.Do(t, os.WriteFile(readme, []byte("before\n"+begin+"old\n"+end+"after\n"), 0o600))
 	var printed strings.Builder
 	sizes := sizes{scale: 0.02, pause: time.Millisecond, bulk: 1 << 20, crowd: 4, storm: 20, prints: 1000, errors: 3, records: 250}
-	if err := run(t.Context(), &printed, readme, command, "", sizes); err != nil {
+	p := plan{sizes: sizes, command: command, readme: readme, history: filepath.Join(t.TempDir(), "history"), commit: "this"}
+	if err := p.run(t.Context(), &printed); err != nil {
 		t.Fatalf("%v\n%s", err, printed.String())
 	}
 	written, err := os.ReadFile(readme)
 	if want := "before\n" + begin + printed.String() + end + "after\n"; err != nil || string(written) != want {
 		t.Errorf("the file has %q, %v, want %q and no error", written, err, want)
+	}
+	records, err := readHistory(p.history)
+	must.Do(t, err)
+	if lines := strings.Count(printed.String(), "\n| ") - 2; len(records) != lines || records[0].Commit != "this" {
+		t.Errorf("%d results of %q are kept, want %d of this", len(records), records[0].Commit, lines)
 	}
 	b := &bench{sizes: sizes, command: command}
 	if cloud.Isolation() == local.Full {
@@ -77,12 +85,34 @@ func TestRows(t *testing.T) {
 	t.Log("\n" + printed.String())
 }
 
+// TestProfile checks that a profile is written for the chosen row, and that it is one.
+func TestProfile(t *testing.T) {
+	sandboxtest.New(t) // skips on a machine that cannot run a local cloud
+	t.Setenv("HTTPS_PROXY", "")
+	t.Setenv("PATH", "") // a machine without perf
+	dir := t.TempDir()
+	p := plan{sizes: sizes{scale: 0.02, bulk: 1 << 20}, only: "list of", profile: dir}
+	must.Do(t, p.run(t.Context(), io.Discard))
+	files, err := os.ReadDir(dir)
+	must.Do(t, err)
+	if len(files) != 1 || files[0].Name() != "list-of-0-sandboxes.pprof" {
+		t.Fatalf("got %v", files)
+	}
+	file, err := os.Open(filepath.Join(dir, files[0].Name()))
+	must.Do(t, err)
+	defer file.Close()
+	if _, err := gzip.NewReader(file); err != nil {
+		t.Errorf("it is no profile: %v", err)
+	}
+}
+
 // TestWasmRows does the same with the rows about WebAssembly.
 func TestWasmRows(t *testing.T) {
 	wasmtest.Need(t)
 	var printed strings.Builder
 	sizes := sizes{scale: 0.02, pause: time.Millisecond, bulk: 1 << 20}
-	if err := run(t.Context(), &printed, "", "", wasmRow, sizes, local.EngineWasm); err != nil {
+	p := plan{sizes: sizes, only: wasmRow, engines: []local.Engine{local.EngineWasm}}
+	if err := p.run(t.Context(), &printed); err != nil {
 		t.Fatalf("%v\n%s", err, printed.String())
 	}
 	for _, row := range (&bench{sizes: sizes}).wasmRows() {
@@ -98,7 +128,8 @@ func TestGVisorRows(t *testing.T) {
 	gvisortest.Need(t)
 	var printed strings.Builder
 	sizes := sizes{scale: 0.02, pause: time.Millisecond, bulk: 1 << 20}
-	if err := run(t.Context(), &printed, "", dockertest.Program(t), gvisorRow, sizes, local.EngineGVisor); err != nil {
+	p := plan{sizes: sizes, command: dockertest.Program(t), only: gvisorRow, engines: []local.Engine{local.EngineGVisor}}
+	if err := p.run(t.Context(), &printed); err != nil {
 		t.Fatalf("%v\n%s", err, printed.String())
 	}
 	for _, row := range (&bench{sizes: sizes}).gvisorRows() {

@@ -4,7 +4,8 @@
 // its floor, if there is one. The floor is the cost of the same work without this project, measured
 // in the same run.
 //
-// With -readme the table replaces the table in the given file.
+// With -readme the table replaces the table in the given file. With -history the results are kept,
+// and -compare reports their changes. With -profile there are profiles of each row.
 package main
 
 import (
@@ -22,19 +23,23 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
 func main() {
-	command := flag.String("e2bctl", "", "`path` of the e2bctl to measure, and to run in gVisor; without it, the rows of the command are left out, and gVisor runs this program")
+	var p plan
+	flag.StringVar(&p.command, "e2bctl", "", "`path` of the e2bctl to measure, and to run in gVisor; without it, the rows of the command are left out, and gVisor runs this program")
 	scale := flag.Float64("scale", 1, "`times` as many runs")
 	wasm := flag.Bool("wasm", false, "measure sandboxes of WebAssembly, too, which \"e2bctl local setup --engine wasm\" prepares")
 	gvisor := flag.Bool("gvisor", false, "measure sandboxes of gVisor, too, which \"e2bctl local setup --engine gvisor\" prepares")
-	only := flag.String("only", "", "measure the rows whose name contains this `text`")
-	readme := flag.String("readme", "", "`file` to put the table into, too, such as internal/bench/README.md")
+	flag.StringVar(&p.only, "only", "", "measure the rows whose name contains this `text`")
+	flag.BoolVar(&p.quick, "quick", false, "measure only the rows that tell most, in less than 90 seconds")
+	flag.StringVar(&p.readme, "readme", "", "`file` to put the table into, too, such as internal/bench/README.md")
+	flag.StringVar(&p.history, "history", "", "`directory` to write the results into, too, as lines of JSON in a new file")
+	flag.StringVar(&p.commit, "commit", "", "`commit` that is measured, for -history")
+	flag.StringVar(&p.profile, "profile", "", "`directory` to write profiles of each row's time into")
+	compareIn := flag.String("compare", "", "instead, compare the newest results in this `directory` with those before them")
 	serveAt := flag.String("serve", "", "instead, be the server of a row at this `address`")
 	get := flag.String("get", "", "instead, be the client of a row and get this `URL`")
 	through := flag.String("through", "", "`address` of a proxy for -get")
@@ -47,22 +52,42 @@ func main() {
 		err = serve(ctx, os.Stdout, *serveAt)
 	case *get != "":
 		err = getAgain(ctx, os.Stdout, *get, *through, *runs)
+	case *compareIn != "":
+		err = compare(os.Stdout, *compareIn)
 	default:
-		sizes := sizes{scale: *scale, pause: time.Second, bulk: 256 << 20, crowd: 100, storm: 1500, prints: 1e6, errors: 1000, records: 10_000}
-		var engines []local.Engine
+		p.sizes = fullSizes(*scale)
 		if *wasm {
-			engines = append(engines, local.EngineWasm)
+			p.engines = append(p.engines, local.EngineWasm)
 		}
 		if *gvisor {
-			engines = append(engines, local.EngineGVisor)
+			p.engines = append(p.engines, local.EngineGVisor)
 		}
-		err = run(ctx, os.Stdout, *readme, *command, *only, sizes, engines...)
+		err = p.run(ctx, os.Stdout)
 	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+// plan describes a run: the rows to measure, and the files to write besides the table.
+type plan struct {
+	sizes   sizes
+	command string         // path of e2bctl, or ""
+	engines []local.Engine // engines to measure besides the default one
+	only    string         // measure only the rows whose name contains this text
+	quick   bool           // measure only the rows of quickRows
+
+	readme  string // file to put the table into, or ""
+	history string // directory of the results, or ""
+	commit  string
+	profile string // directory of profiles, or ""
+}
+
+// has returns whether the plan contains a row.
+func (p plan) has(r row) bool {
+	return strings.Contains(r.name, p.only) && (!p.quick || r.isQuick())
 }
 
 // sizes are the amounts of work to measure.
@@ -75,6 +100,10 @@ type sizes struct {
 	prints  int           // number of printed lines
 	errors  int           // number of cells that fail
 	records int           // number of sandboxes in a list
+}
+
+func fullSizes(scale float64) sizes {
+	return sizes{scale: scale, pause: time.Second, bulk: 256 << 20, crowd: 100, storm: 1500, prints: 1e6, errors: 1000, records: 10_000}
 }
 
 // bench has the values that the rows need for their measurements.
@@ -94,8 +123,8 @@ type bench struct {
 
 // run starts a local cloud and measures the rows one after the other, so that they
 // do not disturb each other. If one row fails, run still measures the other rows.
-func run(ctx context.Context, w io.Writer, readme, command, only string, sizes sizes, engines ...local.Engine) (err error) {
-	origin := httptest.NewServer(answers(sizes.bulk))
+func (p plan) run(ctx context.Context, w io.Writer) (err error) {
+	origin := httptest.NewServer(answers(p.sizes.bulk))
 	defer origin.Close()
 	proxy := httptest.NewServer(leadTo(origin.Listener.Addr().String()))
 	defer proxy.Close()
@@ -120,45 +149,53 @@ func run(ctx context.Context, w io.Writer, readme, command, only string, sizes s
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
 	b := &bench{
-		sizes: sizes, cloud: cloud, client: client, option: cloud.Option(), egress: cloud.Report().Egress, command: command, engines: engines,
+		sizes: p.sizes, cloud: cloud, client: client, option: cloud.Option(), egress: cloud.Report().Egress, command: p.command, engines: p.engines,
 		origin: origin.Listener.Addr().String(), proxy: proxy.Listener.Addr().String(),
 	}
 	if cloud.Isolation() == local.Full {
 		b.images = dir
 	}
+	return p.measure(ctx, w, b)
+}
 
+// measure measures the rows of the plan, and writes the results.
+func (p plan) measure(ctx context.Context, w io.Writer, b *bench) error {
 	var table bytes.Buffer
 	out := io.MultiWriter(w, &table)
-	fmt.Fprintf(out, "%s, isolation: %s\n\n", machine(), cloud.Isolation())
+	now := newEnvironment(p.commit, b.cloud.Isolation())
+	fmt.Fprintf(out, "%s, isolation: %s\n\n", machine(now), b.cloud.Isolation())
 	fmt.Fprint(out, "| what | median | p95 | floor | ratio | elsewhere |\n| --- | --- | --- | --- | --- | --- |\n")
+	var results []outcome
 	var failed []error
 	for _, row := range b.rows() {
 		if ctx.Err() != nil {
 			break
 		}
-		if !strings.Contains(row.name, only) {
+		if !p.has(row) {
 			continue
 		}
-		if err := row.print(ctx, out, max(1, int(float64(row.runs)*sizes.scale))); err != nil {
+		m, err := p.profiled(ctx, row, max(1, int(float64(row.runs)*p.sizes.scale)))
+		if err != nil {
 			failed = append(failed, err)
+			continue
+		}
+		results = append(results, m)
+		if err := m.print(out); err != nil {
+			return err
 		}
 	}
-	if readme != "" && len(failed) == 0 {
-		failed = append(failed, replace(readme, table.String()))
+	if p.history != "" {
+		failed = append(failed, now.record(p.history, results))
+	}
+	if p.readme != "" && errors.Join(failed...) == nil {
+		failed = append(failed, replace(p.readme, table.String()))
 	}
 	return errors.Join(append(failed, ctx.Err())...)
 }
 
 // machine returns a description of the time of the run, the machine and its load.
-func machine() string {
-	var system unix.Utsname
-	var info unix.Sysinfo_t
-	if err := errors.Join(unix.Uname(&system), unix.Sysinfo(&info)); err != nil {
-		return err.Error()
-	}
-	release, _, _ := strings.Cut(unix.ByteSliceToString(system.Release[:]), "-")
-	return fmt.Sprintf("%s, Linux %s/%s, %d CPUs, load at the start %.1f",
-		time.Now().Format(time.DateOnly), release, runtime.GOARCH, runtime.NumCPU(), float64(info.Loads[0])/(1<<16))
+func machine(e environment) string {
+	return fmt.Sprintf("%s, Linux %s/%s, %d CPUs, load at the start %.1f", e.Time.Format(time.DateOnly), e.Kernel, runtime.GOARCH, runtime.NumCPU(), e.Load)
 }
 
 // The lines of the README that enclose the table.

@@ -53,7 +53,8 @@ func addIn(ctx context.Context, session *mcp.ClientSession) error {
 		return err
 	}
 	if text, ok := result.Content[0].(*mcp.TextContent); result.IsError || !ok || text.Text != "2" {
-		return fmt.Errorf("%s is %+v", adding, result.Content)
+		said, err := json.Marshal(result.Content)
+		return errors.Join(fmt.Errorf("%s is %s", adding, said), err)
 	}
 	return nil
 }

@@ -114,8 +114,20 @@ func moving(n int64, measure measurement) measurement {
 // alternate, so that a machine that is slow for a while affects both.
 const rounds = 5
 
+// outcome is a row together with its results.
+type outcome struct {
+	row       row
+	got, bare result
+	// parts are the values of the floor in each part of the measurement. Their spread shows how much
+	// the machine's other work disturbs.
+	parts []float64
+	took  time.Duration // the time that the whole measurement took
+}
+
 // inTurns measures a row and its floor; the floor may be nil.
-func (row row) inTurns(ctx context.Context, runs int) (got, bare result, err error) {
+func (row row) inTurns(ctx context.Context, runs int) (outcome, error) {
+	start := time.Now()
+	m := outcome{row: row}
 	parts := 1
 	if row.floor != nil && runs >= rounds {
 		parts = rounds
@@ -124,18 +136,20 @@ func (row row) inTurns(ctx context.Context, runs int) (got, bare result, err err
 		n := runs*(i+1)/parts - runs*i/parts
 		one, err := row.measure(ctx, n)
 		if err != nil {
-			return got, bare, fmt.Errorf("%s: %w", row.name, err)
+			return m, fmt.Errorf("%s: %w", row.name, err)
 		}
-		got = got.with(one)
+		m.got = m.got.with(one)
 		if row.floor == nil {
 			continue
 		}
 		if one, err = row.floor(ctx, n); err != nil {
-			return got, bare, fmt.Errorf("floor of %s: %w", row.name, err)
+			return m, fmt.Errorf("floor of %s: %w", row.name, err)
 		}
-		bare = bare.with(one)
+		m.bare = m.bare.with(one)
+		m.parts = append(m.parts, one.value())
 	}
-	return got, bare, nil
+	m.took = time.Since(start)
+	return m, nil
 }
 
 // with returns r together with the runs of other, another result of the same measurement.
@@ -145,20 +159,16 @@ func (r result) with(other result) result {
 	return other
 }
 
-// print measures a row and writes it as a line of the table.
-func (row row) print(ctx context.Context, w io.Writer, runs int) error {
-	got, bare, err := row.inTurns(ctx, runs)
-	if err != nil {
-		return err
-	}
+// print writes m as a line of the table.
+func (m outcome) print(w io.Writer) error {
 	var p95, floor, ratio string
-	if len(got.took) >= 20 {
-		p95 = format(got.percentile(95))
+	if len(m.got.took) >= 20 {
+		p95 = format(m.got.percentile(95))
 	}
-	if row.floor != nil {
-		floor = fmt.Sprintf("%s, %s", bare, row.floorName)
-		ratio = fmt.Sprintf("%.1f", got.value()/bare.value())
+	if m.row.floor != nil {
+		floor = fmt.Sprintf("%s, %s", m.bare, m.row.floorName)
+		ratio = fmt.Sprintf("%.1f", m.got.value()/m.bare.value())
 	}
-	_, err = fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s |\n", row.name, got, p95, floor, ratio, row.elsewhere)
+	_, err := fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s |\n", m.row.name, m.got, p95, floor, ratio, m.row.elsewhere)
 	return err
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
@@ -19,6 +20,20 @@ type row struct {
 	// elsewhere is the corresponding figure of another project. The README contains the name of that
 	// project and the date of the figure.
 	elsewhere string
+}
+
+// quickRows are the beginnings of the names of the rows that tell most: one of each path that a
+// user waits for. One that ends in a newline is a whole name.
+var quickRows = []string{
+	"create to first command, one", "create to first Python result, one", "memory of an idle sandbox",
+	"`RunCode(", "`Commands.Run(\"echo\")`\n", "256 MiB of a command's output", "256 MiB uploaded to a file\n", "256 MiB downloaded from", "256 MiB from a signed URL",
+	"a request to a port", "a key to its echo", "to write a file and be told", "a tool of the host", "list of ",
+	"paused to the state directory, one file", "forked, one file", "out of a sandbox: connection", "a service of the host",
+	"`e2bctl version`",
+}
+
+func (r row) isQuick() bool {
+	return slices.ContainsFunc(quickRows, func(name string) bool { return strings.HasPrefix(r.name+"\n", name) })
 }
 
 // overHTTP is the name of the floor for requests that go through a server.
