@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// errNotRead is the cause of a context that ended because nobody reads standard output any more.
+// errNotRead is the cause of a context that ended because standard output no longer has a reader.
 var errNotRead = errors.New("the reader of standard output has gone")
 
 // AddFollowFlag adds a flag with which a command goes on until it is stopped. With the flag, the command
