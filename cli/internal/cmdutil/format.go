@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/itchyny/gojq"
 	"github.com/spf13/cobra"
@@ -140,6 +141,14 @@ type results struct {
 	filter    *jqFilter // nil without --jq
 	noHeaders bool
 	done      func() context.Context // returns a context whose end stops the filter of --jq
+}
+
+// SyscallConn implements [syscall.Conn], so that [WatchReader] can watch the reader.
+func (r *results) SyscallConn() (syscall.RawConn, error) {
+	if conn, ok := r.Writer.(syscall.Conn); ok {
+		return conn.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
 }
 
 // formatted writes v and returns true if w has a format other than plain JSON. Otherwise it writes

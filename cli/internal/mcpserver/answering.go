@@ -9,6 +9,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
 // answerPatience limits the time in which calls may still be answered after the end of the input.
@@ -100,7 +102,7 @@ func (c *answeringConn) drain(ctx context.Context) {
 	answered := make(chan struct{})
 	c.ended = answered
 	c.mu.Unlock()
-	stop := watchReader(c.out, c.stop)
+	stop := cmdutil.WatchReader(c.out, c.stop)
 	defer stop()
 	patience := time.NewTimer(c.patience)
 	defer patience.Stop()

@@ -118,3 +118,45 @@ func TestIdlePause(t *testing.T) {
 		}
 	})
 }
+
+// TestIdleAfterRestart checks that a paused sandbox keeps its idle limit over a restart, however it was
+// paused, that the limit begins anew with its resume, and that uses of the sandbox then count.
+func TestIdleAfterRestart(t *testing.T) {
+	t.Parallel()
+	const limit, most = time.Hour, 50 * time.Minute // real time passes, too
+	for name, before := range map[string]func(t *testing.T, v *server, id string){
+		"by request":               pauseFull,
+		"by request, no memory":    pauseFiles,
+		"by its idle limit":        func(_ *testing.T, v *server, _ string) { v.Advance(limit) },
+		"by the end of the server": func(*testing.T, *server, string) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			v := serve(t, dir)
+			id := v.create(t, autoPause, func(q *lifecycle.Request) { q.Idle, q.Lifetime = limit, 24*limit })
+			v.Advance(most)
+			before(t, v, id)
+			v.end(t)
+			next := serve(t, dir)
+			defer next.end(t)
+			is := func(want lifecycle.State, after string) {
+				t.Helper()
+				if sb := next.get(t, id); sb.State != want || sb.Idle != limit {
+					t.Fatalf("after %s it is %v with the limit %v, want %v with %v", after, sb.State, sb.Idle, want, limit)
+				}
+			}
+			next.Advance(2 * limit)
+			is(lifecycle.Paused, "the restart")
+			_, _, err := next.Connect(t.Context(), id, lifecycle.ResumeOptions{Lifetime: 24 * limit})
+			must.Do(t, err)
+			next.Advance(most)
+			is(lifecycle.Running, "most of its limit")
+			next.fakes.Spec(id).Use.Note()
+			next.Advance(most)
+			is(lifecycle.Running, "a use and most of its limit")
+			next.Advance(limit - most)
+			is(lifecycle.Paused, "its limit")
+		})
+	}
+}

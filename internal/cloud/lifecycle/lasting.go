@@ -89,7 +89,8 @@ func sandboxOf(id string, r engine.Record) (Sandbox, *once, error) {
 
 // Adopt adds to the registry a sandbox that another server made. kept is the record that the
 // engine has stored, and open returns the sandbox's instance. The sandbox counts even if there are
-// then more than [Options].MaxSandboxes. If the registry already has the sandbox, Adopt does
+// then more than [Options].MaxSandboxes. It has no idle limit, because no server sees all uses of
+// a sandbox that several servers serve. If the registry already has the sandbox, Adopt does
 // nothing. After an error, the sandbox is unchanged.
 func (r *Registry) Adopt(id string, kept engine.Record, open func(Spec) (Lasting, error)) error {
 	sb, o, err := sandboxOf(id, kept)

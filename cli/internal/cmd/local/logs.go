@@ -49,7 +49,7 @@ with -v its terminal shows the same lines. e2bctl logs shows the log of a sandbo
 		},
 	}
 	addStateDir(cmd, &opts.State)
-	cmd.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "go on until the local cloud has ended")
+	f.AddFollowFlag(cmd, &opts.Follow, "follow", "f", "go on until the local cloud has ended")
 	cmd.Flags().IntVarP(&opts.Tail, "tail", "n", 0, "only the last `N` lines so far; 0: all")
 	return cmd
 }

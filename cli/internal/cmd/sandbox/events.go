@@ -60,7 +60,7 @@ named. With -o json it prints each event on a line of its own.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVarP(&opts.Params.Follow, "follow", "f", false, "go on with new events")
+	f.AddFollowFlag(cmd, &opts.Params.Follow, "follow", "f", "go on with new events")
 	flags.IntVarP(&opts.Params.Last, "tail", "n", 1000, "only the newest `N` events so far, at most 10000; 0 for all")
 	flags.Var(&opts.Types, "type", "only events of this type, or of several with commas between")
 	cmdutil.AddLocalFlag(cmd, &isLocal)

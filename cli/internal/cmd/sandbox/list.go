@@ -59,7 +59,7 @@ func NewCmdList(f *cmdutil.Factory) *cobra.Command {
 	}
 	cmd.Flags().VarP(&opts.Metadata, "metadata", "m", "only sandboxes with this metadata, repeatable")
 	cmd.Flags().VarP(&opts.States, "state", "s", "only sandboxes in these states: running, paused")
-	cmd.Flags().BoolVarP(&opts.Watch, "watch", "w", false, "go on showing changes, until it is stopped")
+	f.AddFollowFlag(cmd, &opts.Watch, "watch", "w", "go on showing changes, until it is stopped")
 	f.AddOfficialFormat(cmd, "f")
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd

@@ -59,7 +59,7 @@ them say anything.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVarP(&opts.Params.Follow, "follow", "f", false, "go on until the sandbox has ended")
+	f.AddFollowFlag(cmd, &opts.Params.Follow, "follow", "f", "go on until the sandbox has ended")
 	flags.Var(&opts.Since, "since", "only entries from that time on, or so long ago (10m)")
 	flags.IntVarP(&opts.Params.Tail, "tail", "n", 0, "only the newest `N` entries so far, at most 1000")
 	flags.Var(&opts.Level, "level", "only entries at least as serious: debug, info, warn, error")

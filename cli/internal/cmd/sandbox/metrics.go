@@ -44,7 +44,7 @@ sandbox.`,
 			return metricsRun(cmd.Context(), opts)
 		},
 	}
-	cmd.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "go on until the sandbox has ended")
+	f.AddFollowFlag(cmd, &opts.Follow, "follow", "f", "go on until the sandbox has ended")
 	cmd.Flags().Var(&opts.Since, "since", "all samples from that time on, or so long ago (10m)")
 	f.AddOfficialFormat(cmd, "")
 	cmdutil.AddLocalFlag(cmd, &isLocal)

@@ -125,7 +125,7 @@ prints one object a line.`,
 			}
 		}
 	})
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the build ends")
+	f.AddFollowFlag(cmd, &follow, "follow", "f", "go on until the build ends")
 	return cmd
 }
 

@@ -1,6 +1,6 @@
 //go:build unix
 
-package mcpserver
+package cmdutil
 
 import (
 	"errors"
@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchReader calls lost when the reader of a pipe or socket has closed its end. It does not watch
+// WatchReader calls lost when the reader of a pipe or socket has closed its end. It does not watch
 // writers of other kinds. The caller must call stop, which returns after the watch has ended.
-func watchReader(out io.Writer, lost func()) (stop func()) {
+func WatchReader(out io.Writer, lost func()) (stop func()) {
 	conn, ok := out.(syscall.Conn)
 	if !ok {
 		return func() {}
