@@ -77,7 +77,7 @@ image: ## build the container image IMAGE, for the server in a cluster and for p
 	unset GOOS GOARCH; go run ./internal/packaging/image "$${built[@]}" --name $(IMAGE) --output .tmp/image.tar $(IMAGEFLAGS)
 
 .PHONY: release
-release: ## build e2bctl for Linux, macOS and Windows to .tmp/release, each with the program that containers run
+release: ## build e2bctl for Linux, macOS and Windows to .tmp/release; those for macOS and Windows contain the program of containers
 	@mkdir -p $(RELEASE); trap 'rm -f $(CARRIED)/linux_*.gz' EXIT; \
 	for arch in amd64 arm64; do \
 		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -trimpath -buildvcs=false -ldflags='-s -w' -o $(RELEASE)/contained-linux-$$arch ./$(CARRIED)/contained; \
@@ -92,7 +92,7 @@ release: ## build e2bctl for Linux, macOS and Windows to .tmp/release, each with
 packages: release ## archives, wheels of pip, packages of npm, .deb, .rpm and checksums of what make release builds, to .tmp/packages
 	@export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct); rm -rf .tmp/release/manual; \
 	go run ./cli/manual -man .tmp/release/manual/man -completions .tmp/release/manual/completions; \
-	go run ./internal/packaging/release -output .tmp/packages -distributions -manual .tmp/release/manual/man -completions .tmp/release/manual/completions \
+	go run ./internal/packaging/release -output .tmp/packages -carried $(RELEASE)/contained-linux-amd64 -distributions -manual .tmp/release/manual/man -completions .tmp/release/manual/completions \
 		$(foreach system,$(RELEASES),$(RELEASE)/e2bctl-$(subst /,-,$(system))$(if $(findstring windows,$(system)),.exe)); \
 	ls -l .tmp/packages
 

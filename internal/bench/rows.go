@@ -65,6 +65,7 @@ func (b *bench) rows() []row {
 	if b.command != "" {
 		rows = slices.Concat(rows, b.commandRows(), b.mcpRows())
 	}
+	rows = append(rows, row{name: "`e2bctl` of a release for linux/amd64, compressed", runs: 1, measure: releaseSize})
 	// These come last, because the memory that they leave in pools would count
 	// for later rows.
 	return append(rows, []row{

@@ -62,6 +62,13 @@ func ReadBuild(path string) (Build, error) {
 	return b, nil
 }
 
+// Carry adds the modules of a program that this program contains.
+func (b *Build) Carry(other *Build) {
+	b.Modules = append(b.Modules, other.Modules...)
+	slices.SortFunc(b.Modules, func(x, y Module) int { return cmp.Compare(x.Path, y.Path) })
+	b.Modules = slices.Compact(b.Modules)
+}
+
 func moduleOf(m *debug.Module) Module {
 	if m.Replace != nil {
 		m = m.Replace

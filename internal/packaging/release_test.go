@@ -196,6 +196,40 @@ func TestArchives(t *testing.T) {
 	}
 }
 
+// TestSize bounds what users of Linux download: the aim is 15 MB.
+func TestSize(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "e2bctl")
+	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "release", "-trimpath", "-ldflags=-s -w", "-o", path, "../../cli/e2bctl")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	b, err := packaging.ReadBuild(path)
+	must.Do(t, err)
+	program, err := os.ReadFile(path)
+	must.Do(t, err)
+	archive, err := packaging.Archive(&b, t.TempDir(), []packaging.File{{Name: "e2bctl", Content: program, Mode: 0o755}})
+	must.Do(t, err)
+	info, err := os.Stat(archive)
+	must.Do(t, err)
+	if info.Size() > 15e6 {
+		t.Errorf("the archive for linux/amd64 has %d bytes, want at most 15 MB", info.Size())
+	}
+}
+
+// TestCarry checks that notices and the list of parts name also the modules of a contained program, once.
+func TestCarry(t *testing.T) {
+	t.Parallel()
+	common := packaging.Module{Path: "example.test/m", Version: "v1.0.0"}
+	b := &packaging.Build{System: "darwin", Modules: []packaging.Module{common}}
+	other := packaging.Module{Path: "example.test/linux", Version: "v1.0.0"}
+	b.Carry(&packaging.Build{Modules: []packaging.Module{other, common}})
+	if want := []packaging.Module{other, common}; !slices.Equal(b.Modules, want) {
+		t.Errorf("got the modules %v, want %v", b.Modules, want)
+	}
+}
+
 // TestNotices checks that every module that is linked has a licence, and that one without is an error.
 func TestNotices(t *testing.T) {
 	t.Parallel()

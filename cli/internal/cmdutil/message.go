@@ -33,7 +33,7 @@ func Words(text string) string {
 		"name the right binary with local.WithBinary(path)", "end the local cloud and start it again with this e2bctl",
 		"name the right one with local.WithBinary(path)", "end the local cloud and start it again with this e2bctl",
 		"; or name a static e2bctl for Linux, of this version, with local.WithBinary(path)", "",
-		", or name an e2bctl for Linux with local.WithBinary(path)", "",
+		" (SetupDockerParams.From in a program)", "",
 		"Definition.Ready, or --ready-cmd", "--ready-cmd",
 		" or BuildParams.Ignore", "",
 		"BuildParams.Dir", "the directory (--path)",

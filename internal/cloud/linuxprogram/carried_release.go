@@ -1,4 +1,4 @@
-//go:build release && !(linux && (amd64 || arm64))
+//go:build release && !linux
 
 package linuxprogram
 

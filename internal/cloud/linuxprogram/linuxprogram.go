@@ -1,8 +1,8 @@
 // Package linuxprogram provides the first process of containers that cannot run the program of the
 // server. That program may be for another system, for another processor than the daemon's, or
-// linked to libraries that a container may lack. Release builds contain the packed program. Other
-// builds compile it once, with the Go of this machine, from their own sources. Package contained
-// contains the main function of this program.
+// linked to libraries that a container may lack. Release builds for other systems than Linux contain the
+// packed program. Other builds compile it once, with the Go of this machine, from their own sources, or
+// take a static e2bctl of their version. Package contained contains the main function of this program.
 package linuxprogram
 
 import (
@@ -67,12 +67,29 @@ func Make(ctx context.Context, progress io.Writer, architecture string) (string,
 	return path, err
 }
 
+// Take makes the static e2bctl at the path from the program for an architecture, and returns the path
+// of the copy. If a program of this version is there already, Take keeps it. The version of the e2bctl
+// must be that of this program. The caller has checked that the file is for the architecture.
+func Take(progress io.Writer, from, architecture string) (string, error) {
+	o, err := originOf(architecture)
+	if err == nil {
+		err = checkVersion(from)
+	}
+	if err != nil {
+		return "", err
+	}
+	o.taken = from
+	return o.make(context.Background(), progress)
+}
+
 // origin describes how to create the program for one architecture: from this build, or by
 // compiling it.
 type origin struct {
 	architecture string
 	packed       []byte // program in this build; nil: it must be compiled
+	taken        string // file to copy in place of that; "": none
 	source       source
+	unknown      error  // reason for which there is no source
 	key          string // identifies this version in the cache
 }
 
@@ -86,10 +103,9 @@ func originOf(architecture string) (origin, error) {
 		return o, nil
 	}
 	var err error
-	if o.source, err = ownSource(); err == nil {
-		o.key, err = o.source.key()
-	}
-	if err != nil {
+	if o.source, o.unknown = ownSource(); o.unknown != nil {
+		o.key = keyOf([]byte("built " + ownVersion()))
+	} else if o.key, err = o.source.key(); err != nil {
 		return o, fmt.Errorf("the sources of this program: %w", err)
 	}
 	return o, nil
@@ -133,8 +149,13 @@ func (o origin) make(ctx context.Context, progress io.Writer) (string, error) {
 	}
 	err = used.Make(dir, progress, check, func(made, _ string) error {
 		path := filepath.Join(made, name)
-		if o.packed != nil {
+		switch {
+		case o.taken != "":
+			return copyFile(o.taken, path)
+		case o.packed != nil:
 			return unpack(o.packed, path)
+		case o.unknown != nil:
+			return fmt.Errorf("the sources of this program: %w; or %s", o.unknown, remedy(o.architecture))
 		}
 		return o.source.build(ctx, progress, o.architecture, path)
 	})
@@ -144,16 +165,29 @@ func (o origin) make(ctx context.Context, progress io.Writer) (string, error) {
 	return o.find()
 }
 
+// copyFile copies the program at the path from to path.
+func copyFile(from, path string) error {
+	program, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(program, path), program.Close())
+}
+
 // unpack unpacks to path the program that a release build contains.
 func unpack(packed []byte, path string) error {
 	from, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
 		return err
 	}
+	return errors.Join(write(from, path), from.Close())
+}
+
+func write(program io.Reader, path string) error {
 	to, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(to, io.LimitReader(from, maxProgram))
-	return errors.Join(err, from.Close(), to.Close())
+	_, err = io.Copy(to, io.LimitReader(program, maxProgram))
+	return errors.Join(err, to.Close())
 }

@@ -108,6 +108,13 @@ func TestNone(t *testing.T) {
 	if path, err := Find("arm64"); !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), "for arm64 none is prepared: run `e2bctl local setup --engine docker`") {
 		t.Errorf("got %q, %v, want ErrNone and what to do", path, err)
 	}
+	own, err := os.Executable()
+	must.Do(t, err)
+	for from, want := range map[string]string{own: "want e2bctl", filepath.Join(t.TempDir(), "none"): "is no e2bctl"} {
+		if path, err := Take(io.Discard, from, "arm64"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %q, %v from %s, want %q", path, err, from, want)
+		}
+	}
 	if path, err := Make(t.Context(), io.Discard, "riscv64"); err == nil || !strings.Contains(err.Error(), "riscv64") {
 		t.Errorf("got %q, %v, want that there is none for riscv64", path, err)
 	}
@@ -165,6 +172,17 @@ func TestPacked(t *testing.T) {
 	names, err := filepath.Glob(filepath.Join(dir, "*"))
 	if want := []string{filepath.Dir(paths[0]), filepath.Dir(young)}; err != nil || len(names) != 2 || names[0] != want[0] || names[1] != want[1] {
 		t.Errorf("left: %v, %v, want %v", names, err, want)
+	}
+	taken := filepath.Join(t.TempDir(), "e2bctl")
+	must.Do(t, os.WriteFile(taken, []byte("another program"), 0o600))
+	path, err := (origin{architecture: "arm64", taken: taken, key: "taken"}).make(t.Context(), io.Discard)
+	must.Do(t, err)
+	if got, err := os.ReadFile(path); err != nil || string(got) != "another program" {
+		t.Errorf("got %q, %v, want the program that was named", got, err)
+	}
+	unknown := origin{architecture: "arm64", unknown: errors.New("unknown sources"), key: "unknown"}
+	if path, err := unknown.make(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "unknown sources; or name the e2bctl of the release for linux/arm64 with --from") {
+		t.Errorf("got %q, %v without sources, want that and what to do", path, err)
 	}
 	broken := origin{architecture: "amd64", packed: packed.Bytes()[:packed.Len()/2], key: "broken"}
 	if path, err := broken.make(t.Context(), io.Discard); err == nil {

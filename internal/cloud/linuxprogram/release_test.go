@@ -50,8 +50,9 @@ func goEnv(t *testing.T, name string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TestRelease checks that a release build has a program for containers with another processor,
-// without Go. It is byte for byte the program that other builds compile.
+// TestRelease checks that a release for another system contains the programs for containers, which are byte
+// for byte those that other builds compile. A release for Linux contains none, and takes the release for
+// the other processor, without Go.
 func TestRelease(t *testing.T) {
 	enginetest.Need(t) // it compiles for minutes
 	golang, named := other()
@@ -62,7 +63,7 @@ func TestRelease(t *testing.T) {
 	}))
 	defer daemon.Close()
 	dir := t.TempDir()
-	release := exec.CommandContext(t.Context(), "make", "-C", root(t), "release", "RELEASE="+dir, "RELEASES=linux/"+runtime.GOARCH)
+	release := exec.CommandContext(t.Context(), "make", "-C", root(t), "release", "RELEASE="+dir, "RELEASES=linux/amd64 linux/arm64 darwin/arm64")
 	release.Env = append(os.Environ(), "MAKEFLAGS=")
 	if out, err := release.CombinedOutput(); err != nil {
 		t.Fatalf("make release: %v\n%s", err, out)
@@ -70,19 +71,30 @@ func TestRelease(t *testing.T) {
 	if left, err := filepath.Glob("linux_*.gz"); len(left) > 0 || err != nil {
 		t.Errorf("make release left %v, %v", left, err)
 	}
-	setup := exec.CommandContext(t.Context(), filepath.Join(dir, "e2bctl-linux-"+runtime.GOARCH), "local", "setup", "--engine", "docker", "-o", "json")
-	setup.Env = []string{"HOME=" + t.TempDir(), "PATH=" + t.TempDir(), "DOCKER_HOST=tcp://" + daemon.Listener.Addr().String()}
-	var complaint bytes.Buffer
-	setup.Stderr = &complaint
-	out, err := setup.Output()
+	checkContained(t, dir, golang)
+	home, from := t.TempDir(), filepath.Join(dir, "e2bctl-linux-"+golang)
+	setUp := func(args ...string) ([]byte, error) {
+		setup := exec.CommandContext(t.Context(), filepath.Join(dir, "e2bctl-linux-"+runtime.GOARCH), append([]string{"local", "setup", "--engine", "docker", "-o", "json"}, args...)...)
+		setup.Dir, setup.Env = home, []string{"HOME=" + home, "PATH=" + home, "DOCKER_HOST=tcp://" + daemon.Listener.Addr().String()}
+		return setup.CombinedOutput()
+	}
+	if out, err := setUp(); err == nil || !strings.Contains(string(out), "name the e2bctl of the release for linux/"+golang+" with --from") {
+		t.Errorf("local setup without a program: %v\n%s, want what to name", err, out)
+	}
+	out, err := setUp("--from", from, "--quiet")
 	if err != nil {
-		t.Fatalf("local setup --engine docker: %v\n%s", err, complaint.Bytes())
+		t.Fatalf("local setup --from: %v\n%s", err, out)
 	}
 	var prepared struct{ Program string }
 	if err := json.Unmarshal(out, &prepared); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	carried, err := os.ReadFile(prepared.Program)
+	want, err := os.ReadFile(from)
+	must.Do(t, err)
+	if taken, err := os.ReadFile(prepared.Program); err != nil || !bytes.Equal(taken, want) {
+		t.Errorf("it took %d bytes, %v, want the %d bytes of %s", len(taken), err, len(want), from)
+	}
+	carried, err := os.ReadFile(filepath.Join(dir, "contained-linux-"+golang))
 	must.Do(t, err)
 	t.Setenv("GOCACHE", goEnv(t, "GOCACHE"))
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
@@ -100,6 +112,20 @@ func TestRelease(t *testing.T) {
 	defer file.Close()
 	if want := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[golang]; file.Machine != want {
 		t.Errorf("got a program for %v, want %v", file.Machine, want)
+	}
+}
+
+// checkContained checks which releases in dir contain the packed program for an architecture.
+func checkContained(t *testing.T, dir, architecture string) {
+	t.Helper()
+	packed, err := exec.CommandContext(t.Context(), "gzip", "-9nc", filepath.Join(dir, "contained-linux-"+architecture)).Output()
+	must.Do(t, err)
+	for name, want := range map[string]bool{"darwin-arm64": true, "linux-amd64": false, "linux-arm64": false} {
+		program, err := os.ReadFile(filepath.Join(dir, "e2bctl-"+name))
+		must.Do(t, err)
+		if bytes.Contains(program, packed) != want {
+			t.Errorf("the release for %s contains the program for %s: %v, want %v", name, architecture, !want, want)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"debug/buildinfo"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -75,6 +76,41 @@ func moduleOf(info *debug.BuildInfo) source {
 	return source{module: module.Path, version: module.Version}
 }
 
+// ownVersion returns the version of this module in this program.
+func ownVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	return versionIn(info)
+}
+
+// versionIn returns the version of this module in a program, or "" if the program does not contain it.
+func versionIn(info *debug.BuildInfo) string {
+	if info.Main.Path == modulePath {
+		return info.Main.Version
+	}
+	return moduleOf(info).version
+}
+
+// checkVersion returns an error if the version of this module in the program at path is not that in
+// this program.
+func checkVersion(path string) error {
+	info, err := buildinfo.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("%s is no e2bctl: %w", path, err)
+	}
+	if version, own := versionIn(info), ownVersion(); version != own || info.Path != modulePath+"/cli/e2bctl" {
+		return fmt.Errorf("%s is %s %s: want e2bctl %s, the version of this program", path, info.Path, version, own)
+	}
+	return nil
+}
+
+// remedy names a program for containers that needs no compiler.
+func remedy(architecture string) string {
+	return "name the e2bctl of the release for linux/" + architecture + " with --from (SetupDockerParams.From in a program)"
+}
+
 // treeOf returns the working tree that contains a directory. It returns false if no working tree
 // contains the directory.
 func treeOf(dir string) (string, bool) {
@@ -133,7 +169,7 @@ func isAside(name string) bool {
 func (s source) build(ctx context.Context, progress io.Writer, architecture, to string) error {
 	golang, err := hostprogram.Find("go")
 	if err != nil {
-		return fmt.Errorf("it has to be compiled, and there is no Go: install Go, or use a release build of e2bctl, which carries it, or name an e2bctl for Linux with local.WithBinary(path): %w", err)
+		return fmt.Errorf("it has to be compiled, and there is no Go: install Go, or %s: %w", remedy(architecture), err)
 	}
 	dir := s.dir
 	if dir == "" {

@@ -26,6 +26,7 @@ func main() {
 	flag.StringVar(&r.output, "output", "", "write the packages to `DIR`, in place of what is there")
 	flag.StringVar(&r.manual, "manual", "", "the pages for man in `DIR` are part of the archives")
 	flag.StringVar(&r.completions, "completions", "", "the scripts for completion in `DIR` are part of the archives")
+	flag.StringVar(&r.carried, "carried", "", "programs for other systems than Linux contain the `PROGRAM` for containers, so their notices and lists of parts name its modules")
 	flag.BoolVar(&r.distributions, "distributions", false, "make a .deb and a .rpm of each archive for Linux, too; they need -manual and -completions")
 	flag.Parse()
 	if err := r.make(context.Background(), flag.Args()); err != nil {
@@ -37,7 +38,8 @@ func main() {
 // release has the settings of a release.
 type release struct {
 	output, manual, completions string
-	distributions               bool // make packages of Linux distributions, too
+	carried                     string // program for Linux inside the programs for other systems; "": none
+	distributions               bool   // make packages of Linux distributions, too
 }
 
 func (r *release) make(ctx context.Context, programs []string) error {
@@ -59,9 +61,22 @@ func (r *release) make(ctx context.Context, programs []string) error {
 	if err != nil {
 		return err
 	}
+	var carried packaging.Build
+	if r.carried != "" {
+		if carried, err = packaging.ReadBuild(r.carried); err != nil {
+			return err
+		}
+	}
 	var paths []string
 	for _, path := range programs {
-		made, err := pack(path, r.output, common, readme, root, dirOf)
+		build, err := packaging.ReadBuild(path)
+		if err != nil {
+			return err
+		}
+		if build.System != "linux" {
+			build.Carry(&carried)
+		}
+		made, err := pack(&build, r.output, common, readme, root, dirOf)
 		if err != nil {
 			return err
 		}
@@ -145,12 +160,8 @@ func (r *release) common() ([]packaging.File, error) {
 }
 
 // pack makes the packages of one program, and returns their paths.
-func pack(path, output string, common []packaging.File, readme []byte, root string, dirOf func(packaging.Module) (string, error)) ([]string, error) {
-	build, err := packaging.ReadBuild(path)
-	if err != nil {
-		return nil, err
-	}
-	program, err := os.ReadFile(path)
+func pack(build *packaging.Build, output string, common []packaging.File, readme []byte, root string, dirOf func(packaging.Module) (string, error)) ([]string, error) {
+	program, err := os.ReadFile(build.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -158,23 +169,23 @@ func pack(path, output string, common []packaging.File, readme []byte, root stri
 	if err != nil {
 		return nil, err
 	}
-	sbom, err := packaging.SBOM(&build)
+	sbom, err := packaging.SBOM(build)
 	if err != nil {
 		return nil, err
 	}
 	files := append([]packaging.File{
 		{Name: build.Program(), Content: program, Mode: 0o755}, {Name: "NOTICES.txt", Content: notices}, {Name: "e2bctl.cdx.json", Content: sbom},
 	}, common...)
-	archive, err := packaging.Archive(&build, output, files)
+	archive, err := packaging.Archive(build, output, files)
 	if err != nil {
 		return nil, err
 	}
 	licences := []packaging.File{{Name: "LICENSE", Content: common[0].Content}, {Name: "NOTICES.txt", Content: notices}}
-	wheel, err := packaging.Wheel(&build, output, program, readme, sbom, licences)
+	wheel, err := packaging.Wheel(build, output, program, readme, sbom, licences)
 	if err != nil {
 		return nil, err
 	}
-	npm, err := packaging.NPMProgram(&build, output, program, sbom, licences)
+	npm, err := packaging.NPMProgram(build, output, program, sbom, licences)
 	return []string{archive, wheel, npm}, err
 }
 

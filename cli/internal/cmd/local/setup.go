@@ -16,7 +16,7 @@ type setupOptions struct {
 	JSON     bool
 	Quiet    bool
 	Engine   local.Engine        // the engine to prepare the machine for
-	From     string              // the directory with npm packages; "" means that npm downloads them
+	From     string              // what is prepared, or a directory with it; "" means that it is made or downloaded
 	Packages []local.SetupOption // the packages to install; if empty, the packages that an earlier setup chose
 }
 
@@ -52,8 +52,9 @@ they are taken from a directory, under the names that npm pack gives them.
 
 With --engine docker, the default on macOS and Windows, it prepares the program that is the
 first process of containers, if e2bctl cannot be that itself: on these systems, and where
-the daemon runs on another processor. Release builds of e2bctl carry it; otherwise the
-Go of this machine compiles it, once for each version.
+the daemon runs on another processor. Releases for macOS and Windows carry it; otherwise
+the Go of this machine compiles it, once for each version, or --from names the e2bctl
+of the release for Linux on that processor.
 
 With --engine gvisor your go command builds runsc, the program of gVisor, in a fixed
 version, which takes some minutes. Another one is named with --runsc, where a local cloud
@@ -81,7 +82,7 @@ starts.`,
 	cmd.Flags().BoolVar(&full, "full", false, "prepare everything that the service's template has, and more kernels")
 	cmd.Flags().StringVar(&file, "packages", "", "install the packages of this requirements `FILE`, too")
 	cmd.Flags().Var(&engine, "engine", "prepare what sandboxes of this `ENGINE` run: room, docker, wasm or gvisor")
-	cmd.Flags().StringVar(&from, "from", "", "with --engine wasm: take the packages of npm from `DIR`")
+	cmd.Flags().StringVar(&from, "from", "", "take what is prepared from `PATH`: with --engine wasm a\ndirectory with the packages of npm, with docker an e2bctl")
 	return cmd
 }
 
@@ -89,7 +90,7 @@ starts.`,
 func checkSetup(cmd *cobra.Command, engine local.Engine) error {
 	others := map[local.Engine][]string{
 		local.EngineRoom:   {"from"},
-		local.EngineDocker: {"full", "packages", "from"},
+		local.EngineDocker: {"full", "packages"},
 		local.EngineWasm:   {"full", "packages"},
 		local.EngineGVisor: {"full", "packages", "from"},
 	}[engine]
@@ -119,7 +120,7 @@ func setupRun(ctx context.Context, opts *setupOptions) error {
 		dir, err := local.SetupWasm(ctx, progress, &local.SetupWasmParams{From: opts.From})
 		return opts.prepared(wasmView{dir}, dir, err)
 	case local.EngineDocker:
-		path, err := local.SetupDocker(ctx, progress, nil)
+		path, err := local.SetupDocker(ctx, progress, &local.SetupDockerParams{From: opts.From})
 		return opts.prepared(dockerView{path}, path, err)
 	case local.EngineGVisor:
 		path, err := local.SetupGVisor(ctx, progress, nil)

@@ -80,8 +80,9 @@ func openFile(open, path, architecture string) (*program, error) {
 // Setup makes the program for containers of the Docker or Podman daemon at host. If host is "",
 // Setup searches for the daemon as [Open] does. If containers of the daemon can use the running
 // program, Setup makes nothing. In both cases it returns the path of the program that the containers
-// use. If no daemon answers, Setup assumes the architecture of this machine.
-func Setup(ctx context.Context, progress io.Writer, host string) (string, error) {
+// use. If no daemon answers, Setup assumes the architecture of this machine. Unless from is "", Setup
+// copies the e2bctl at that path in place of making a program.
+func Setup(ctx context.Context, progress io.Writer, host, from string) (string, error) {
 	if progress == nil {
 		progress = io.Discard
 	}
@@ -94,11 +95,28 @@ func Setup(ctx context.Context, progress io.Writer, host string) (string, error)
 		fmt.Fprintln(progress, "this program runs in containers as it is: there is nothing to prepare")
 		return p.path, p.Close()
 	}
-	path, err := linuxprogram.Make(ctx, progress, goName(architecture))
+	var path string
+	if from == "" {
+		path, err = linuxprogram.Make(ctx, progress, goName(architecture))
+	} else {
+		path, err = take(progress, from, architecture)
+	}
 	if err != nil {
 		return "", fmt.Errorf("docker: %w", err)
 	}
 	return path, nil
+}
+
+// take copies a program that runs in containers of the architecture, and returns the path of the copy.
+func take(progress io.Writer, from, architecture string) (string, error) {
+	p, err := openFile(from, from, architecture)
+	if err == nil {
+		err = p.Close()
+	}
+	if err != nil {
+		return "", fmt.Errorf("the program for containers, %s: %w", from, err)
+	}
+	return linuxprogram.Take(progress, from, goName(architecture))
 }
 
 // architectureOf returns the architecture of the daemon, in the daemon's naming.

@@ -53,6 +53,22 @@ func TestNoProgram(t *testing.T) {
 	}
 }
 
+// TestTakeUnfit checks that setup refuses a file that containers of the daemon cannot run.
+func TestTakeUnfit(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	other := map[string]string{"amd64": "aarch64", "arm64": "x86_64"}[runtime.GOARCH]
+	own, err := os.Executable()
+	must.Do(t, err)
+	script := filepath.Join(t.TempDir(), "script")
+	must.Do(t, os.WriteFile(script, []byte("#!/bin/sh\n"), 0o700))
+	for from, want := range map[string]string{own: "it is ", script: "it is not a Linux program", script + "no": "no such file"} {
+		path, err := docker.Setup(t.Context(), nil, newFake(t, other), from)
+		if err == nil || !strings.Contains(err.Error(), "the program for containers, "+from) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %q, %v from %s, want %q", path, err, from, want)
+		}
+	}
+}
+
 // newFake returns the address of a daemon that answers only with its system and processor.
 func newFake(t *testing.T, architecture string) string {
 	t.Helper()

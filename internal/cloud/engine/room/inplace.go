@@ -169,6 +169,9 @@ func (r *Room) makeRoots() error {
 		info, errOfInfo := os.Lstat(r.roots)
 		// An attempt at a stronger level may have made it.
 		if errOfInfo != nil || !info.IsDir() || !instance.OwnedByUs(info) {
+			if filepath.Dir(r.roots) == filepath.Clean(os.TempDir()) {
+				err = fmt.Errorf("%w; set TMPDIR to a directory that other users may pass through", err)
+			}
 			return fmt.Errorf("make the directory of sandboxes: %w", err)
 		}
 	}

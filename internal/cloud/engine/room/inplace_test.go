@@ -246,7 +246,6 @@ func TestInPlace(t *testing.T) {
 // TestMakeRoots checks that the directory of sandboxes is a new one or one of this user, and
 // never another user's in its place.
 func TestMakeRoots(t *testing.T) {
-	t.Parallel()
 	r := &Room{level: engine.Restricted, roots: filepath.Join(t.TempDir(), "sandboxes")}
 	for range 2 { // one for each level
 		if err := r.makeRoots(); err != nil {
@@ -255,6 +254,11 @@ func TestMakeRoots(t *testing.T) {
 	}
 	if info, err := os.Lstat(r.roots); err != nil || info.Mode() != fs.ModeDir|0o711 {
 		t.Errorf("got %v and error %v, want a directory with mode 0711", info, err)
+	}
+	none := &Room{level: engine.Restricted, roots: filepath.Join(t.TempDir(), "none", "sandboxes")}
+	t.Setenv("TMPDIR", filepath.Dir(none.roots))
+	if err := none.makeRoots(); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "; set TMPDIR to a directory that other users may pass through") {
+		t.Errorf("without the directory for temporary files: got %v, want that and what to do", err)
 	}
 	takes := map[string]func() error{
 		"a link": func() error { return os.Symlink(t.TempDir(), r.roots) },

@@ -27,6 +27,10 @@ func (p Root) Run() string { return filepath.Join(p.Dir, "run") }
 // Remove removes a directory of sandboxes. It also removes directories with a mode that denies
 // access to the owner.
 func Remove(dir string) error {
+	// On a read-only file system it is an error to remove a directory that is not there.
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	err := os.RemoveAll(dir)
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
