@@ -165,15 +165,7 @@ func (f *Freezer) Thaw() error {
 	return err
 }
 
-func (f *Freezer) set(value string) error {
-	file, err := os.OpenFile(filepath.Join(f.dir, "cgroup.freeze"), os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	_, err = file.WriteString(value)
-	return err
-}
+func (f *Freezer) set(value string) error { return put(filepath.Join(f.dir, "cgroup.freeze"), value) }
 
 // quickPasses is the maximum number of passes before the sandbox is slowed down. A pass lists the
 // processes and moves them. After one pass, only those processes are missing that other processes

@@ -43,13 +43,7 @@ func (s *Group) StopForks() {
 // and would remain if this process ended.
 func stopForks(dir string) {
 	for _, set := range []setting{{file: "cgroup.kill", value: "1"}, {file: "pids.max", value: "0"}, {file: "cgroup.freeze", value: "1"}} {
-		f, err := os.OpenFile(filepath.Join(dir, set.file), os.O_WRONLY, 0)
-		if err != nil {
-			continue // this group lacks the file
-		}
-		_, err = f.WriteString(set.value)
-		f.Close()
-		if err == nil {
+		if put(filepath.Join(dir, set.file), set.value) == nil { // a group may lack the file
 			return
 		}
 	}

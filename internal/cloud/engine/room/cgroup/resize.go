@@ -71,10 +71,22 @@ func (s *Group) SetCPUs(n float64) error {
 // write writes settings to the files of a group.
 func (h Hierarchy) write(all []setting) error {
 	for _, set := range all {
-		err := os.WriteFile(filepath.Join(h.Dir, set.file), []byte(set.value), 0)
+		err := put(filepath.Join(h.Dir, set.file), set.value)
 		if err != nil && (!set.optional || !errors.Is(err, fs.ErrNotExist)) {
 			return err
 		}
 	}
 	return nil
+}
+
+// put writes a value to a file of a group. It does not create the file, because the kernel would refuse
+// that with an error that does not match [fs.ErrNotExist].
+func put(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteString(value)
+	return err
 }

@@ -104,6 +104,35 @@ func TestLent(t *testing.T) {
 	}
 }
 
+// TestTakeWhen checks that a file is only taken where it was announced, and is then required.
+func TestTakeWhen(t *testing.T) {
+	t.Parallel()
+	var files Files
+	w, isClosed := writing(t)
+	other, _ := writing(t)
+	files.AddList(FileLayer, []*os.File{w, other})
+	if f, err := files.TakeWhen(false, FileLayer.Numbered(0)); f != nil || err != nil || files.Len() != 2 {
+		t.Errorf("not announced: got %v, %v and %d files left, want nothing and two", f, err, files.Len())
+	}
+	if f, err := files.TakeWhen(true, FileLayer.Numbered(0)); f != w || err != nil {
+		t.Errorf("announced: got %v, %v, want the file", f, err)
+	}
+	if f, err := files.TakeAt(FileLayer, 1); f != other || err != nil {
+		t.Errorf("number 1: got %v, %v, want the file", f, err)
+	}
+	_, err := files.TakeWhen(true, FileLayer.Numbered(0))
+	must.Is(t, err, ErrProtocol)
+	files.Close()
+	if isClosed() {
+		t.Error("a file that was taken is closed")
+	}
+	must.Do(t, errors.Join(w.Close(), other.Close()))
+	var none *Files
+	if none.Close(); none.Len() != 0 {
+		t.Errorf("got %d files of none", none.Len())
+	}
+}
+
 // TestForgedNames checks that a message is refused, and its files are closed, if its names are not
 // those of its files: the peer may be hostile.
 func TestForgedNames(t *testing.T) {
