@@ -1,0 +1,303 @@
+//go:build linux
+
+package spawn
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
+	"github.com/e2bctl/e2bctl/internal/must"
+)
+
+// TestMain is also the program that the tests start: it tells its limit on processes and its
+// parent-death signal, and lives until the test has closed the other end of its control socket.
+func TestMain(m *testing.M) {
+	if os.Args[0] != hello.Argv0 {
+		os.Exit(m.Run())
+	}
+	control := os.NewFile(3, "control")
+	var limit unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_NPROC, &limit)
+	signal, errSignal := parentDeathSignal()
+	here, errHere := os.Getwd()
+	if errors.Join(err, errSignal, errHere) != nil {
+		os.Exit(1)
+	}
+	fmt.Fprintf(control, "limit %d signal %d in %s arguments %q environment %q\n", limit.Cur, signal, here, os.Args, os.Environ())
+	_, _ = io.Copy(io.Discard, control)
+	os.Exit(7)
+}
+
+// child is a started process with the test's end of its control socket.
+type child struct {
+	*Process
+	control *os.File
+}
+
+// startChild starts this program. Its processes limit and group are the placement's.
+func startChild(t *testing.T, at Placement) (child, error) {
+	t.Helper()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must.Do(t, err)
+	near, far := os.NewFile(uintptr(pair[0]), "near"), os.NewFile(uintptr(pair[1]), "far")
+	t.Cleanup(func() { near.Close() })
+	defer far.Close()
+	binary, err := os.Open("/proc/self/exe")
+	must.Do(t, err)
+	defer binary.Close()
+	p, err := Start(binary, far, nil, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}, at)
+	return child{p, near}, err
+}
+
+// says returns what the child says about itself.
+func (c child) says(t *testing.T) string {
+	t.Helper()
+	text := make([]byte, 1<<10)
+	n, err := c.control.Read(text)
+	must.Do(t, err)
+	return strings.TrimSpace(string(text[:n]))
+}
+
+// ends lets the child end, and checks its status.
+func (c child) ends(t *testing.T) {
+	t.Helper()
+	must.Do(t, c.control.Close())
+	c.isReaped(t)
+	if status := c.Status(); !status.Exited() || status.ExitStatus() != 7 {
+		t.Errorf("got status %v, want that it exited with 7", status)
+	}
+}
+
+func (c child) isReaped(t *testing.T) {
+	t.Helper()
+	select {
+	case <-c.Done:
+	case <-time.After(30 * time.Second):
+		t.Fatal("Done is not closed after the process has ended")
+	}
+}
+
+// nextStarter returns the thread that will start the next child, and the number of its users.
+func nextStarter() (s *starter, users int) {
+	starting.Lock()
+	defer starting.Unlock()
+	if s = starting.next; s != nil {
+		users = s.users
+	}
+	return s, users
+}
+
+// hasEnded reports whether a starter takes no more work.
+func (s *starter) hasEnded() bool {
+	select {
+	case _, open := <-s.work:
+		return !open
+	default:
+		return false
+	}
+}
+
+// TestStart checks that children share one thread, which ends with the last of them.
+//
+//nolint:paralleltest // it looks at the thread that all starts share
+func TestStart(t *testing.T) {
+	one, err := startChild(t, Placement{})
+	must.Do(t, err)
+	two, err := startChild(t, Placement{})
+	must.Do(t, err)
+	shared, users := nextStarter()
+	if users != 2 {
+		t.Errorf("after two starts the thread has %d users", users)
+	}
+	want := `signal 9 in / arguments ["e2bctl-cloud"] environment []`
+	if got := one.says(t); !strings.HasSuffix(got, want) {
+		t.Errorf("got a process with %s, want %s", got, want)
+	}
+	two.says(t)
+	one.ends(t)
+	if next, users := nextStarter(); next != shared || users != 1 || shared.hasEnded() {
+		t.Errorf("after one of two has ended, the thread has %d users, and ended: %v", users, shared.hasEnded())
+	}
+	two.Kill()
+	two.isReaped(t)
+	if status := two.Status(); status.Signal() != syscall.SIGKILL {
+		t.Errorf("got status %v, want that it was killed", status)
+	}
+	if next, _ := nextStarter(); next != nil || !shared.hasEnded() {
+		t.Errorf("after both have ended: the next thread is %v, and the old one ended: %v", next, shared.hasEnded())
+	}
+}
+
+// TestStartUnderALimit checks that the child has the limit that was lent for its start.
+//
+//nolint:paralleltest // the limit is that of the whole process
+func TestStartUnderALimit(t *testing.T) {
+	var own, after unix.Rlimit
+	must.Do(t, unix.Getrlimit(unix.RLIMIT_NPROC, &own))
+	for given, want := range map[uint64]uint64{0: own.Cur, own.Cur - 5: own.Cur - 5} {
+		c, err := startChild(t, Placement{Processes: given})
+		must.Do(t, err)
+		if got := c.says(t); !strings.HasPrefix(got, fmt.Sprintf("limit %d ", want)) {
+			t.Errorf("with the limit %d: got %s, want %d", given, got, want)
+		}
+		c.ends(t)
+		must.Do(t, unix.Getrlimit(unix.RLIMIT_NPROC, &after))
+		if after != own {
+			t.Errorf("afterwards the limit is %+v, want %+v", after, own)
+		}
+	}
+}
+
+// TestAwaitEnd checks that it returns when the child has ended, and not before.
+func TestAwaitEnd(t *testing.T) {
+	t.Parallel()
+	c, err := startChild(t, Placement{})
+	must.Do(t, err)
+	c.says(t)
+	state := make(chan string)
+	go func() {
+		awaitEnd(c.Cmd.Process)
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.Cmd.Process.Pid))
+		if err != nil {
+			state <- "gone"
+			return
+		}
+		_, after, _ := strings.Cut(string(stat), ") ")
+		state <- after[:1]
+	}()
+	other, err := startChild(t, Placement{}) // time for a wait that ends too early
+	must.Do(t, err)
+	other.says(t)
+	other.ends(t)
+	select {
+	case got := <-state:
+		t.Errorf("it returned while the child was in the state %s", got)
+		c.ends(t)
+		return
+	default:
+	}
+	c.ends(t)
+	if got := <-state; got != "gone" && got != "Z" && got != "X" {
+		t.Errorf("it returned while the child was in the state %s", got)
+	}
+}
+
+// TestStartInGroups checks that the thread joins the child's groups, and then its own again, whatever
+// fails.
+//
+//nolint:paralleltest // it looks at the thread that all starts share
+func TestStartInGroups(t *testing.T) {
+	for what, tt := range map[string]struct {
+		closed string // the group that cannot be joined
+		starts bool
+		away   bool
+		home   string
+	}{
+		"all is well": {starts: true, home: "0"}, "a group cannot be joined": {closed: "group", home: "0"},
+		"its own cannot be joined": {closed: "home", away: true},
+	} {
+		group, err := os.Create(filepath.Join(t.TempDir(), "group"))
+		must.Do(t, err)
+		home, err := os.Create(filepath.Join(t.TempDir(), "home"))
+		must.Do(t, err)
+		files := map[string]*os.File{"group": group, "home": home}
+		if tt.closed != "" {
+			must.Do(t, files[tt.closed].Close())
+		}
+		before, err := startChild(t, Placement{})
+		must.Do(t, err)
+		thread, _ := nextStarter()
+		c, err := startChild(t, Placement{Groups: []*os.File{group}, Home: []*os.File{home}})
+		if (err == nil) != tt.starts || errors.Is(err, ErrAway) != tt.away || !tt.starts && !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%s: got %v, want that it starts: %v, or a thread that is away: %v", what, err, tt.starts, tt.away)
+		}
+		if err == nil {
+			c.says(t)
+			c.ends(t)
+		}
+		if text, err := os.ReadFile(home.Name()); err != nil || string(text) != tt.home {
+			t.Errorf("%s: to its own group was written %q, want %q; %v", what, text, tt.home, err)
+		}
+		if next, users := nextStarter(); (next == thread) == tt.away || !tt.away && users != 1 {
+			t.Errorf("%s: the same thread starts the next: %v, with %d users", what, next == thread, users)
+		}
+		before.says(t)
+		before.ends(t)
+		if !thread.hasEnded() {
+			t.Errorf("%s: the thread takes work after its last child", what)
+		}
+	}
+}
+
+// TestUserNamespace checks that the namespace is one of its own with the right owner, and that its
+// process is gone.
+func TestUserNamespace(t *testing.T) {
+	t.Parallel()
+	binary, err := os.Open("/proc/self/exe")
+	must.Do(t, err)
+	defer binary.Close()
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+	groups := []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	if os.Geteuid() != 0 {
+		t.Skip("an ordinary user may not be allowed to make user namespaces")
+	}
+	space, err := UserNamespace(binary, ids, groups)
+	must.Do(t, err)
+	defer space.Close()
+	var got, own unix.Stat_t
+	must.Do(t, errors.Join(unix.Fstat(int(space.Fd()), &got), unix.Stat("/proc/self/ns/user", &own)))
+	if got.Dev != own.Dev || got.Ino == own.Ino {
+		t.Errorf("got the file %d of %d, want another of %d than %d", got.Ino, got.Dev, own.Dev, own.Ino)
+	}
+	if _, err := UserNamespace(nil, ids, groups); err == nil {
+		t.Error("no program: got no error")
+	}
+}
+
+// TestMapIDs checks the ids of a range, and those of a single user.
+func TestMapIDs(t *testing.T) {
+	t.Parallel()
+	var ranged, single syscall.SysProcAttr
+	MapIDs(&ranged, true, 100, 50, 1, 2)
+	MapIDs(&single, false, 100, 50, 1, 2)
+	all := []syscall.SysProcIDMap{{HostID: 100, Size: 50}}
+	for what, diff := range map[string]string{
+		"a range": cmp.Diff(syscall.SysProcAttr{UidMappings: all, GidMappings: all, GidMappingsEnableSetgroups: true, Credential: &syscall.Credential{}}, ranged),
+		"a user":  cmp.Diff(syscall.SysProcAttr{UidMappings: []syscall.SysProcIDMap{{HostID: 1, Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: 2, Size: 1}}}, single),
+	} {
+		if diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	if got := FirstID(2); got != 2*SlotSize {
+		t.Errorf("the first id of slot 2 is %d, want %d", got, 2*SlotSize)
+	}
+}
+
+// TestSupervise checks that the threads are there, and that the processors are not more than wanted.
+//
+//nolint:paralleltest // the processors are those of the whole process
+func TestSupervise(t *testing.T) {
+	own := runtime.GOMAXPROCS(3)
+	defer runtime.GOMAXPROCS(own)
+	for _, tt := range []struct{ wanted, want int }{{4, 3}, {3, 3}, {1, 1}} {
+		Supervise(tt.wanted)
+		threads, err := os.ReadDir("/proc/self/task")
+		must.Do(t, err)
+		if got := runtime.GOMAXPROCS(3); got != tt.want || len(threads) < tt.wanted+spareThreads {
+			t.Errorf("with %d processors: got %d and %d threads, want %d and %d or more", tt.wanted, got, len(threads), tt.want, tt.wanted+spareThreads)
+		}
+	}
+}
