@@ -265,7 +265,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 // enterRoot makes the mounter enter the root of the image. The mounter is a process that runs beside
 // the second stage of the sandbox.
 func (s *Sandbox) enterRoot(ctx context.Context) error {
-	if err := s.mounter.Handshake(ctx, wire.RoleEnterer, s.enterSpec(), nil); err != nil {
+	if err := s.startMounter(ctx, wire.RoleEnterer, s.enterSpec(), nil); err != nil {
 		return s.explain(ctx, "hand over the root", err)
 	}
 	if err := s.mounter.AwaitReady(ctx, bootTimeout); err != nil {

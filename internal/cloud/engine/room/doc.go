@@ -123,12 +123,12 @@
 // the rights that it will have in the end. A mounter moves the second stage into the image before
 // the second stage receives its role, and before any of the sandbox's code runs.
 //
-// A warm sandbox has a process, the mounter, that can still replace the sandbox's file system. To do
-// so, the mounter builds another file system on the same tmpfs, and makes this file system the root
-// of all processes. The mounter can also mount the files that make programs trust the sandbox's
-// authority. It has all capabilities in the sandbox, and ends before the sandbox has an owner. A
-// sandbox with a single id has no mounter, because the sources of its mounts can be reached only
-// from the host's root.
+// A warm sandbox has a process, the mounter, that can still replace the sandbox's file system. The
+// mounter is a fork of the first stage, and starts the program only when it is needed. It builds
+// another file system on the same tmpfs, and makes this file system the root of all processes. The
+// mounter can also mount the files that make programs trust the sandbox's authority. It has all
+// capabilities in the sandbox, and ends before the sandbox has an owner. A sandbox with a single id
+// has no mounter, because the sources of its mounts can be reached only from the host's root.
 //
 // The processes exchange JSON over SOCK_SEQPACKET Unix sockets, descriptor 3 of
 // each child. The server assumes that envd may be under the control of hostile code. Once envd

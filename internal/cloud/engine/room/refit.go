@@ -51,7 +51,7 @@ func (s *Sandbox) refit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.mounter.Handshake(ctx, wire.RoleMounter, spec, &files); err != nil {
+	if err := s.startMounter(ctx, wire.RoleMounter, spec, &files); err != nil {
 		return s.explain(ctx, "hand over the template", err)
 	}
 	defer s.mounter.Deadline(ctx, s.bootTimeout())()
@@ -81,13 +81,22 @@ func (s *Sandbox) refit(ctx context.Context) error {
 func (s *Sandbox) showAuthority(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
 	defer cancel()
-	if err := s.mounter.Handshake(ctx, wire.RoleMounter, s.authoritySpec(), nil); err != nil {
+	if err := s.startMounter(ctx, wire.RoleMounter, s.authoritySpec(), nil); err != nil {
 		return s.explain(ctx, "hand over the authority", err)
 	}
 	if err := s.mounter.AwaitReady(ctx, bootTimeout); err != nil {
 		return s.explain(ctx, "show the authority", err)
 	}
 	return nil
+}
+
+// startMounter makes the mounter start the program, and assigns a role to it. Until then the mounter
+// is a fork of the first stage that has done nothing, because few sandboxes need it.
+func (s *Sandbox) startMounter(ctx context.Context, r wire.Role, spec any, files *wire.Files) error {
+	if err := s.mounter.Send(wire.Message{Kind: wire.KindGo}); err != nil {
+		return err
+	}
+	return s.mounter.Handshake(ctx, r, spec, files)
 }
 
 // awaitMounter waits for the end of the mounter. The mounter has all rights in the sandbox, so it

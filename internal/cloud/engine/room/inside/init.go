@@ -13,6 +13,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
@@ -64,7 +65,9 @@ func initWith(run builder, c *wire.Conn, spec *wire.InitSpec, files *wire.Files)
 	}
 	made.Close()
 	if mounter != nil { // this process is limited now
-		if err := startMounter(mounter); err != nil {
+		err := spawn.StartLater(mounter)
+		mounter.Close()
+		if err != nil {
 			return fmt.Errorf("start the mounter: %w", err)
 		}
 	}

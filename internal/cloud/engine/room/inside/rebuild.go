@@ -10,26 +10,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// startMounter starts the mounter: the process that can replace the file system of a warm sandbox,
-// until the sandbox has an owner. The mounter's parent becomes the second stage.
-func startMounter(fd3 *os.File) error {
-	defer fd3.Close()
-	fd, err := unix.FcntlInt(hello.BinaryFD, unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return os.NewSyscallError("fcntl", err)
-	}
-	binary := os.NewFile(uintptr(fd), "binary")
-	defer binary.Close()
-	_, err = spawn.Start(binary, fd3, nil, &unix.SysProcAttr{Setsid: true}, spawn.Placement{})
-	return err
-}
-
-// runMounter replaces the file system of the sandbox, and gets the tmpfs to which the sandbox
+// runMounter is the mounter: the process that can replace the file system of a warm sandbox, until
+// the sandbox has an owner. Its parent is the second stage. It replaces the file system, and gets the tmpfs to which the sandbox
 // writes. The new file system is built beside the old one on the same tmpfs, so that both share
 // the disk limit. If no files were passed and the spec has an authority, runMounter only makes the
 // sandbox's programs trust the authority. None of the sandbox's code has run yet.

@@ -22,7 +22,8 @@ import (
 )
 
 // TestMain is also the program that the tests start: it tells its limit on processes and its
-// parent-death signal, and lives until the test has closed the other end of its control socket.
+// parent-death signal, and lives until the test has closed the other end of its control socket. If
+// it is told "later" before that, it tells what came of its own children; see TestStartLater.
 func TestMain(m *testing.M) {
 	if os.Args[0] != hello.Argv0 {
 		os.Exit(m.Run())
@@ -36,7 +37,9 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	fmt.Fprintf(control, "limit %d signal %d in %s arguments %q environment %q\n", limit.Cur, signal, here, os.Args, os.Environ())
-	_, _ = io.Copy(io.Discard, control)
+	if told, _ := io.ReadAll(control); string(told) == "later" {
+		fmt.Fprint(control, startLater())
+	}
 	os.Exit(7)
 }
 

@@ -66,8 +66,8 @@ type InitSpec struct {
 	Volumes    []Volume   `json:"volumes,omitempty"`
 	// Authority is the PEM certificate of an authority for programs to trust.
 	Authority []byte `json:"authority,omitempty"`
-	// Mounter starts a mounter, which can replace the file system later. Its control socket is
-	// passed.
+	// Mounter makes a mounter, which can replace the file system later. Its control socket is passed;
+	// the first message there starts it.
 	Mounter bool `json:"mounter,omitempty"`
 	// Late makes the mounter enter the root after the second stage has been executed. The mounter
 	// enters the root for itself and for the first process. A mounter with Late does nothing else, and

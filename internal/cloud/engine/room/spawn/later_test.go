@@ -1,0 +1,103 @@
+//go:build linux
+
+package spawn
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
+	"github.com/e2bctl/e2bctl/internal/must"
+)
+
+// TestStartLater checks that a child becomes the program when a message arrives, and not before; that
+// it ends when nothing can arrive any more; and that it keeps no file of its parent open. Only a
+// process that was started as one of the room can have such a child, because it needs its binary.
+func TestStartLater(t *testing.T) {
+	t.Parallel()
+	c, err := startChild(t, Placement{})
+	must.Do(t, err)
+	c.says(t)
+	_, err = c.control.WriteString("later")
+	must.Do(t, err)
+	must.Do(t, unix.Shutdown(int(c.control.Fd()), unix.SHUT_WR))
+	want := fmt.Sprintf(`started: {"kind":"hello","protocol":%d}, status 7
+a file of its parent: EOF
+nothing can arrive: "", status 0`, hello.Version)
+	if got := c.says(t); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	c.ends(t)
+}
+
+// startLater starts two children, of which the first gets a message, and returns what they do.
+func startLater() string {
+	near, other, err := laterChildren()
+	if err != nil {
+		return err.Error()
+	}
+	text := make([]byte, 1<<10)
+	_, err = other.Read(text) // blocks as long as the child, which waits, has the other end
+	kept := fmt.Sprint(err)
+	if _, err := near.WriteString("go"); err != nil {
+		return err.Error()
+	}
+	n, err := near.Read(text)
+	if err != nil {
+		return err.Error()
+	}
+	said := string(text[:n]) // package hello is the first to run
+	near.Close()
+	first := waited()
+	if near, _, err = laterChildren(); err != nil {
+		return err.Error()
+	}
+	if err := unix.Shutdown(int(near.Fd()), unix.SHUT_WR); err != nil {
+		return err.Error()
+	}
+	n, _ = near.Read(text)
+	return fmt.Sprintf("started: %s, %s\na file of its parent: %s\nnothing can arrive: %q, %s", said, first, kept, text[:n], waited())
+}
+
+// laterChildren makes a child, and returns the other end of its control socket, and one end of a
+// connection whose other end only the child could have open.
+func laterChildren() (near, other *os.File, err error) {
+	control, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	connection, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := unix.SetNonblock(control[0], false); err != nil {
+		return nil, nil, err
+	}
+	bound := unix.NsecToTimeval((30 * time.Second).Nanoseconds())
+	for _, fd := range []int{control[0], connection[0]} {
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &bound); err != nil {
+			return nil, nil, err
+		}
+	}
+	far := os.NewFile(uintptr(control[1]), "far")
+	err = StartLater(far)
+	far.Close()
+	unix.Close(connection[1])
+	return os.NewFile(uintptr(control[0]), "near"), os.NewFile(uintptr(connection[0]), "other"), err
+}
+
+// waited waits for a child, and describes its end.
+func waited() string {
+	var status unix.WaitStatus
+	if _, err := unix.Wait4(-1, &status, 0, nil); err != nil {
+		return err.Error()
+	}
+	if !status.Exited() {
+		return fmt.Sprintf("signal %v", status.Signal())
+	}
+	return fmt.Sprintf("status %d", status.ExitStatus())
+}
