@@ -70,10 +70,10 @@ func recordMachine(ctx context.Context, path string) (stop func() error, err err
 		if err := command.Process.Signal(unix.SIGINT); err != nil {
 			return err
 		}
-		var exit *exec.ExitError
-		if err := command.Wait(); err != nil && !errors.As(err, &exit) { // perf passes the signal on
-			return err
+		err := command.Wait()
+		if _, signalled := errors.AsType[*exec.ExitError](err); signalled { // perf ends with the signal
+			return nil
 		}
-		return nil
+		return err
 	}, nil
 }

@@ -133,7 +133,8 @@ type Room struct {
 // runner is one way to run the programs of sandboxes: in namespaces, in gVisor or in place. Each
 // method answers a question that has a different answer for each way.
 type runner interface {
-	// prepare tests the machine for the needs of the runner, and makes what all sandboxes share.
+	// prepare tests the machine for the needs of the runner, and makes the common parts of all
+	// sandboxes.
 	prepare(ctx context.Context) error
 	// startRoom starts the room's process, which has control, and writes to stderr. The process is
 	// a guard if guard is not nil.

@@ -14,9 +14,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestStartLater checks that a child becomes the program when a message arrives, and not before; that
-// it ends when nothing can arrive any more; and that it keeps no file of its parent open. Only a
-// process that was started as one of the room can have such a child, because it needs its binary.
+// TestStartLater checks that a child becomes the program when a message arrives, and not before. It
+// checks that the child ends when nothing can arrive any more. The child must not keep a file of its
+// parent open. Only a process that was started as one of the room can have such a child.
 func TestStartLater(t *testing.T) {
 	t.Parallel()
 	c, err := startChild(t, Placement{})
@@ -34,7 +34,7 @@ nothing can arrive: "", status 0`, hello.Version)
 	c.ends(t)
 }
 
-// startLater starts two children, of which the first gets a message, and returns what they do.
+// startLater starts two children and sends a message to the first. It returns how they end.
 func startLater() string {
 	near, other, err := laterChildren()
 	if err != nil {

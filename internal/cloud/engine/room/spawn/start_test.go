@@ -26,7 +26,7 @@ import (
 // it is told "later" before that, it tells what came of its own children; see TestStartLater.
 func TestMain(m *testing.M) {
 	if os.Args[0] != hello.Argv0 {
-		os.Exit(m.Run())
+		os.Exit(m.Run()) //nolint:forbidigo // this is the main function
 	}
 	control := os.NewFile(3, "control")
 	var limit unix.Rlimit
@@ -34,13 +34,13 @@ func TestMain(m *testing.M) {
 	signal, errSignal := parentDeathSignal()
 	here, errHere := os.Getwd()
 	if errors.Join(err, errSignal, errHere) != nil {
-		os.Exit(1)
+		os.Exit(1) //nolint:forbidigo // this is the main function
 	}
 	fmt.Fprintf(control, "limit %d signal %d in %s arguments %q environment %q\n", limit.Cur, signal, here, os.Args, os.Environ())
 	if told, _ := io.ReadAll(control); string(told) == "later" {
 		fmt.Fprint(control, startLater())
 	}
-	os.Exit(7)
+	os.Exit(7) //nolint:forbidigo // this is the main function
 }
 
 // child is a started process with the test's end of its control socket.
