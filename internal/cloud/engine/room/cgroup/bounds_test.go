@@ -32,15 +32,23 @@ func TestBounds(t *testing.T) {
 	} {
 		putGroup(t, second, name, text)
 	}
+	outside := groupOf(t, map[string]string{"memory.max": "1", "a/cgroup.procs": "", "a/memory.max": "4611686018427387903", "a/cpu.max": "max 100000", "a/b/cgroup.procs": "", "a/b/memory.max": "4611686018427387904", "a/b/cpu.max": "75000 50000"})
+	odd := func(files map[string]string) string { return groupOf(t, with(files, "cgroup.procs", "")) }
 	for name, tt := range map[string]struct {
 		mounts []mount
 		want   engine.Bounds
 	}{
-		"nothing":      {nil, engine.Bounds{}},
-		"version 1":    {[]mount{{first, filepath.Join(first, "a/b"), 1, []string{"cpu", "memory"}}}, engine.Bounds{MemoryBytes: 512 << 20, CPUs: 1.5}},
-		"unlimited":    {[]mount{{first, first, 1, []string{"cpu", "memory"}}}, engine.Bounds{}},
-		"version 2":    {[]mount{{second, filepath.Join(second, "a/b"), 2, nil}}, engine.Bounds{MemoryBytes: 256 << 20, CPUs: 1.5}},
-		"the way down": {[]mount{{second, filepath.Join(second, "a"), 2, nil}}, engine.Bounds{CPUs: 1.5}},
+		"nothing":              {nil, engine.Bounds{}},
+		"version 1":            {[]mount{{first, filepath.Join(first, "a/b"), 1, []string{"cpu", "memory"}}}, engine.Bounds{MemoryBytes: 512 << 20, CPUs: 1.5}},
+		"unlimited":            {[]mount{{first, first, 1, []string{"cpu", "memory"}}}, engine.Bounds{}},
+		"version 2":            {[]mount{{second, filepath.Join(second, "a/b"), 2, nil}}, engine.Bounds{MemoryBytes: 256 << 20, CPUs: 1.5}},
+		"up to the mount":      {[]mount{{outside, filepath.Join(outside, "a/b"), 2, nil}}, engine.Bounds{MemoryBytes: unlimited - 1, CPUs: 1.5}},
+		"no processor time":    {[]mount{{"", odd(map[string]string{"cpu.cfs_quota_us": "0", "cpu.cfs_period_us": "100000"}), 1, nil}}, engine.Bounds{}},
+		"no period":            {[]mount{{"", odd(map[string]string{"cpu.cfs_quota_us": "100000", "cpu.cfs_period_us": "0"}), 1, nil}, {"", odd(map[string]string{"cpu.max": "100 0"}), 2, nil}}, engine.Bounds{}},
+		"a period is lost":     {[]mount{{"", odd(map[string]string{"cpu.cfs_quota_us": "100000"}), 1, nil}, {"", odd(map[string]string{"cpu.max": "100"}), 2, nil}, {"", odd(map[string]string{"cpu.max": "100 x"}), 2, nil}}, engine.Bounds{}},
+		"too many fields":      {[]mount{{"", odd(map[string]string{"cpu.max": "100 100 100"}), 2, nil}}, engine.Bounds{}},
+		"of the other version": {[]mount{{"", odd(map[string]string{"cpu.max": "100 100", "memory.max": "1"}), 1, nil}, {"", odd(map[string]string{"cpu.cfs_quota_us": "1", "cpu.cfs_period_us": "1", "memory.limit_in_bytes": "1"}), 2, nil}}, engine.Bounds{}},
+		"the way down":         {[]mount{{second, filepath.Join(second, "a"), 2, nil}}, engine.Bounds{CPUs: 1.5}},
 	} {
 		if got := boundsIn(tt.mounts); got != tt.want {
 			t.Errorf("%s: got %+v, want %+v", name, got, tt.want)

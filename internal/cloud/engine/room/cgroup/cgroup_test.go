@@ -54,6 +54,17 @@ func TestParseCgroupMounts(t *testing.T) {
 			"5:memory:/elsewhere\n",
 			[]mount{{point: "/sys/fs/cgroup/memory", own: "/sys/fs/cgroup/memory", version: 1, controllers: []string{"memory"}}},
 		},
+		{
+			"what is no hierarchy, or one without this process",
+			"29 23 0:25 / /sys rw - sysfs sysfs rw\n" +
+				"31 23 0:27 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n" +
+				"32 23 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n" +
+				"33 23 0:29 / /sys/fs/cgroup/pids rw - cgroup cgroup rw\n" +
+				"34 23 0:30 / /short - cgroup2\n" +
+				"35 23 0:31 /\n",
+			"4:cpu,cpuacct:/b\n3:pids:/c\n0::/d\n2:memory\n",
+			nil,
+		},
 		{"nonsense", "x\n1 2 3 4 5 - \n - cgroup2\n", "::\nx\n", nil},
 	}
 	for _, tt := range tests {

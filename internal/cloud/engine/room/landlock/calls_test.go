@@ -5,11 +5,14 @@ package landlock
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/calltest"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestCheckedByVersion checks what is refused from which version of Landlock on.
@@ -34,10 +37,38 @@ func TestCheckedByVersion(t *testing.T) {
 	}
 }
 
-// TestEachCallFails makes each call of Apply fail in turn. A process whose access could not be
-// restricted as a whole must not go on.
-func TestEachCallFails(t *testing.T) {
+// TestOldVersions checks the notes about old versions of Landlock, on each side of every version that is
+// named.
+func TestOldVersions(t *testing.T) {
 	t.Parallel()
+	for version := 1; version <= 8; version++ {
+		var want []string
+		if version < 6 {
+			want = append(want, "signals")
+		}
+		if version < 3 {
+			want = append(want, "truncate")
+		}
+		notes := leavesOpen(version)
+		if len(notes) != len(want) {
+			t.Errorf("version %d: got the notes %q, want them about %q", version, notes, want)
+			continue
+		}
+		for i, note := range notes {
+			if about := fmt.Sprintf("version %d does not stop %s:", version, want[i]); !strings.Contains(note, about) {
+				t.Errorf("version %d: got the note %q, want %q", version, note, about)
+			}
+		}
+		if err := keepsSignals(version); errors.Is(err, ErrSignals) != (version < 6) || (err != nil) != (version < 6) {
+			t.Errorf("version %d: got %v, want an error before version 6", version, err)
+		}
+	}
+}
+
+// TestEachCallFails makes each call of Apply fail in turn. A process whose access could not be
+// restricted as a whole must not go on, and no descriptor stays open. It is not parallel, because it
+// counts the descriptors of the process.
+func TestEachCallFails(t *testing.T) { //nolint:paralleltest // see above
 	if _, err := version(); err != nil {
 		t.Skip(err)
 	}
@@ -47,10 +78,14 @@ func TestEachCallFails(t *testing.T) {
 		"add_rule": unix.SYS_LANDLOCK_ADD_RULE, "restrict_self": unix.SYS_LANDLOCK_RESTRICT_SELF,
 	} {
 		for n, failed := 1, true; failed; n++ {
+			before := descriptors(t)
 			var err error
 			failed, err = calltest.FailNth(t, number, n, unix.EIO, func() error { return Apply(access) })
 			if errors.Is(err, unix.EIO) != failed || n == 1 && !failed {
 				t.Errorf("%s, call %d failed, %v: got %v", call, n, failed, err)
+			}
+			if got := descriptors(t); got != before {
+				t.Errorf("%s, call %d failed, %v: got %d descriptors, want %d", call, n, failed, got, before)
 			}
 		}
 	}
@@ -75,4 +110,11 @@ func TestVersionUnknown(t *testing.T) {
 	if !failed || err != nil {
 		t.Errorf("failed %v: %v", failed, err)
 	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	must.Do(t, err)
+	return len(all)
 }

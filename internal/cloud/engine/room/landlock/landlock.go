@@ -47,7 +47,15 @@ var ErrSignals = errors.New("does not stop signals")
 // sandbox with the server's id could then kill any process of the server's user.
 func KeepsSignals() error {
 	version, err := version()
-	if err == nil && version < signals {
+	if err != nil {
+		return err
+	}
+	return keepsSignals(version)
+}
+
+// keepsSignals is KeepsSignals for a version of Landlock.
+func keepsSignals(version int) (err error) {
+	if version < signals {
 		err = fmt.Errorf("this kernel's Landlock, version %d, %w, and sandboxes have the id of the server here: "+
 			"code in one could kill every process of uid %d; Linux 6.12 and later stop them, "+
 			"and local.WithIsolation(local.Restricted) starts nevertheless", version, ErrSignals, os.Geteuid())
@@ -62,6 +70,11 @@ func LeavesOpen() (notes []string) {
 	if err != nil {
 		return nil
 	}
+	return leavesOpen(version)
+}
+
+// leavesOpen is LeavesOpen for a version of Landlock.
+func leavesOpen(version int) (notes []string) {
 	if version < signals {
 		notes = append(notes, fmt.Sprintf("Landlock version %d does not stop signals: sandboxes can kill other processes of the server's user", version))
 	}
