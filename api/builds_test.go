@@ -159,10 +159,34 @@ func TestMissingBy400(t *testing.T) {
 	if _, err := c.Templates.BuildStatus(t.Context(), "t", "b", nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("an unknown build: got %v, want ErrNotFound", err)
 	}
+	for _, status := range []int{401, 403, 409, 422, 500} {
+		c, _ := answering(t, status, `{"message":"m"}`)
+		if _, err := c.Templates.BuildStatus(t.Context(), "t", "b", nil); err == nil || errors.Is(err, ErrNotFound) {
+			t.Errorf("status %d: got %v, want an error that is not ErrNotFound", status, err)
+		}
+	}
 	for code, want := range map[string]bool{CodeVolumeNotFound: true, CodeSecretNotFound: true, "": false} {
 		c, _ := answering(t, 400, `{"code":400,"message":"m","error_code":"`+code+`"}`)
 		if _, err := c.Sandboxes.Create(t.Context(), &CreateParams{}); errors.Is(err, ErrNotFound) != want || !errors.Is(err, ErrInvalidArgument) {
 			t.Errorf("the code %q: got %v, which is ErrNotFound: %v, want %v", code, err, !want, want)
+		}
+	}
+}
+
+// TestConflictBy400 checks that the error is ErrConflict, too, if a service answers 400 to calls for
+// which that can have no other reason, and for no other status.
+func TestConflictBy400(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]bool{400: true, 409: true, 401: false, 403: false, 404: false, 422: false, 500: false} {
+		c, _ := answering(t, status, `{"message":"m"}`)
+		_, volume := c.Volumes.Create(t.Context(), "a")
+		for what, err := range map[string]error{"a template": c.Templates.Delete(t.Context(), "t"), "a snapshot": c.Snapshots.Delete(t.Context(), "t"), "a volume": volume} {
+			if err == nil || errors.Is(err, ErrConflict) != want {
+				t.Errorf("%s, status %d: got %v, want ErrConflict: %v", what, status, err, want)
+			}
+		}
+		if _, err := c.Volumes.Create(t.Context(), "no name"); errors.Is(err, ErrConflict) != (status == 409) {
+			t.Errorf("a volume with a bad name, status %d: got %v, want ErrConflict: %v", status, err, status == 409)
 		}
 	}
 }

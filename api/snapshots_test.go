@@ -98,7 +98,13 @@ func paged(t *testing.T, first, second string) (*Client, chan string) {
 	t.Helper()
 	queries := make(chan string, 10)
 	return service(t, func(w http.ResponseWriter, r *http.Request) {
-		queries <- r.URL.Path + "?" + r.URL.RawQuery
+		select {
+		case queries <- r.URL.Path + "?" + r.URL.RawQuery:
+		default: // the error ends the list
+			t.Errorf("%s was requested after the last page", r.URL)
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
 		if r.URL.Query().Get("nextToken") == "" {
 			w.Header().Set("X-Next-Token", "n1")
 			_, _ = io.WriteString(w, first)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -66,6 +67,39 @@ func TestUnpackBoundsOfTheWhole(t *testing.T) {
 			}
 		}
 	}
+	for what, u := range map[string]*Unpacker{"bytes": {MaxFiles: 4}, "files": {MaxBytes: 8}} { // a limit of 0 is a limit
+		u.Root = openRoot(t, t.TempDir())
+		if err := u.Unpack(t.Context(), archived(t, file("a", 1))); !errors.Is(err, ErrTooLarge) {
+			t.Errorf("no %s allowed: got %v, want %v", what, err, ErrTooLarge)
+		}
+	}
+}
+
+// TestUnpackInTheWay checks that a directory is not replaced by a file, and not the other way around.
+func TestUnpackInTheWay(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has other errors")
+	}
+	file := func(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o600} }
+	for _, tt := range []struct {
+		first, second tar.Header
+		want          error
+	}{
+		{file("a"), file("a/b"), syscall.ENOTDIR},
+		{file("a"), tar.Header{Name: "a/", Typeflag: tar.TypeDir, Mode: 0o700}, syscall.ENOTDIR},
+		{file("a/b"), file("a"), syscall.ENOTEMPTY},
+		{file("a/b"), tar.Header{Name: "a", Typeflag: tar.TypeSymlink, Linkname: "c"}, syscall.ENOTEMPTY},
+	} {
+		dir := t.TempDir()
+		err := into(openRoot(t, dir), nil).Unpack(t.Context(), archived(t, tt.first, tt.second))
+		if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.second.Name) {
+			t.Errorf("%s over %s: got %v, want %v", tt.second.Name, tt.first.Name, err, tt.want)
+		}
+		if _, err := os.Lstat(filepath.Join(dir, tt.first.Name)); err != nil {
+			t.Errorf("%s over %s: %v", tt.second.Name, tt.first.Name, err)
+		}
+	}
 }
 
 // TestUnpackStopsWithItsContext checks that nothing is written once the context has ended.
@@ -103,12 +137,13 @@ func TestUnpackModesAndTimes(t *testing.T) {
 	err := into(openRoot(t, dir), skipped).Unpack(t.Context(), archived(t,
 		entry("./", tar.TypeDir, 0o711), entry("program", tar.TypeReg, 0o6777), entry("secret", tar.TypeReg, 0o400),
 		entry("open/", tar.TypeDir, 0o7777), entry("open/file", tar.TypeReg, 0o666), entry("closed/", tar.TypeDir, 0o500), entry("closed/pipe", tar.TypeFifo, 0o600), entry("closed/file", tar.TypeReg, 0o604),
+		entry("above/", tar.TypeDir, 0o555), entry("above/made/file", tar.TypeReg, 0o600), entry("above/made/other/file", tar.TypeReg, 0o600), // finished after everything below it
 		entry("made/file", tar.TypeReg, 0o600), // its directory has no entry, and keeps the mode and the time at which it was made
 	))
 	must.Do(t, err)
 	for name, want := range map[string]fs.FileMode{
 		".": fs.ModeDir | 0o750, "program": 0o777, "secret": 0o400,
-		"open": fs.ModeDir | 0o777, "open/file": 0o666, "closed": fs.ModeDir | 0o500, "closed/file": 0o604,
+		"open": fs.ModeDir | 0o777, "open/file": 0o666, "closed": fs.ModeDir | 0o500, "closed/file": 0o604, "above": fs.ModeDir | 0o555, "above/made/file": 0o600,
 	} {
 		info, err := os.Lstat(filepath.Join(dir, name))
 		must.Do(t, err)
@@ -122,7 +157,7 @@ func TestUnpackModesAndTimes(t *testing.T) {
 	if info, err := os.Lstat(filepath.Join(dir, "made")); err != nil || info.Mode().Perm()&0o700 != 0o700 || time.Since(info.ModTime()) > time.Hour {
 		t.Errorf("a directory without an entry: got %v and error %v, want one that its owner can use, of now", info, err)
 	}
-	if err := os.Chmod(filepath.Join(dir, "closed"), 0o700); err != nil { // so that it can be removed
-		t.Fatal(err)
+	for _, name := range []string{"closed", "above"} { // so that they can be removed
+		must.Do(t, os.Chmod(filepath.Join(dir, name), 0o700))
 	}
 }

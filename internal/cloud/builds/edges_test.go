@@ -382,6 +382,42 @@ func TestWhereCommandsRun(t *testing.T) {
 	}
 }
 
+// TestRightsOfAMadeUser checks that only a step that asks for it lets the user's programs become root.
+func TestRightsOfAMadeUser(t *testing.T) {
+	t.Parallel()
+	for sudo, want := range map[string]string{"true": "account alice true", "false": "account alice false", "": "account alice false", "yes": "account alice false"} {
+		w := newWorld()
+		s := w.serve(t, t.TempDir())
+		s.built(t, "job", Spec{FromImage: "e2bdev/base", Steps: []Step{{Type: "USER", Args: []string{"alice", sudo}}}})
+		if !slices.Contains(w.ran, want) {
+			t.Errorf("with %q: got %q, want %q", sudo, w.ran, want)
+		}
+	}
+}
+
+// TestRequestRefused checks that a refused request supersedes nothing.
+func TestRequestRefused(t *testing.T) {
+	t.Parallel()
+	s := newWorld().serve(t, t.TempDir())
+	var waiting []ids
+	for range maxWaiting {
+		waiting = append(waiting, s.request(t, "job", "a"))
+	}
+	for what, tt := range map[string]struct {
+		name string
+		tags []string
+	}{"a name": {"No Name", []string{"a"}}, "a tag": {"job", []string{"no tag"}}} {
+		if _, _, err := s.Request(templates.ParseReference(tt.name), tt.tags, templates.Build{}); err == nil {
+			t.Errorf("%s: got no error", what)
+		}
+	}
+	for _, id := range waiting {
+		if status, ok := s.Status(id.template, id.build); !ok || status.Status != templates.Waiting {
+			t.Errorf("got %s, want a build that waits", status.Status)
+		}
+	}
+}
+
 // TestVariablesAreBounded checks that variables and their names share one limit.
 func TestVariablesAreBounded(t *testing.T) {
 	t.Parallel()

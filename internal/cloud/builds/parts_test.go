@@ -40,6 +40,26 @@ func TestExpand(t *testing.T) {
 	}
 }
 
+// TestNameOfAVariable tries every byte at the beginning of a name and inside it.
+func TestNameOfAVariable(t *testing.T) {
+	t.Parallel()
+	for b := range 256 {
+		c := string([]byte{byte(b)})
+		letter := strings.Contains("_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", c)
+		want := map[string]int{c: 0, "x" + c: 1, c + "-": 0, "x" + c + "-": 1}
+		if letter {
+			want = map[string]int{c: 1, "x" + c: 2, c + "-": 1, "x" + c + "-": 2}
+		} else if strings.Contains("0123456789", c) {
+			want["x"+c], want["x"+c+"-"] = 2, 2
+		}
+		for text, want := range want {
+			if got := nameLength(text); got != want {
+				t.Errorf("%q: got %d, want %d", text, got, want)
+			}
+		}
+	}
+}
+
 func TestImages(t *testing.T) {
 	t.Parallel()
 	s := newWorld().serve(t, t.TempDir(), func(o *Options) {
