@@ -115,17 +115,21 @@ func (f *Files) Open(ctx context.Context, path string, p *FileParams) (io.ReadCl
 	}, nil
 }
 
+// preferGzip is the Accept-Encoding of a request for compressed content. The local cloud compresses a
+// large file only for a client that prefers gzip to identity by name.
+const preferGzip = "gzip, identity;q=0.5"
+
 // download returns the content of a file, and the response body from which the content is read.
 func (f *Files) download(ctx context.Context, path string, p *FileParams) (content io.Reader, body io.ReadCloser, err error) {
 	encoding := "identity"
 	if p.Gzip {
-		encoding = "gzip"
+		encoding = preferGzip
 	}
 	response, err := f.get(ctx, path, p.User, encoding)
 	// For an uncompressed answer, the service's daemon first seeks to the end of the file,
 	// which fails for files in /proc. For a compressed one it only reads the file.
 	if e, ok := errors.AsType[*api.Error](err); ok && !p.Gzip && e.StatusCode == http.StatusInternalServerError && e.Message == "seeker can't seek" {
-		response, err = f.get(ctx, path, p.User, "gzip")
+		response, err = f.get(ctx, path, p.User, preferGzip)
 	}
 	if err != nil {
 		return nil, nil, err

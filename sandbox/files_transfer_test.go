@@ -32,7 +32,7 @@ func TestTransfersCompressed(t *testing.T) {
 			stored, _ = io.ReadAll(r.Body)
 			return
 		}
-		if r.Header.Get("Accept-Encoding") != "gzip" {
+		if r.Header.Get("Accept-Encoding") != preferGzip {
 			t.Errorf("accepts %q", r.Header.Get("Accept-Encoding"))
 		}
 		w.Header().Set("Content-Encoding", "gzip")

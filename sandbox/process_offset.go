@@ -155,14 +155,19 @@ func isFinal(err error) bool {
 	return ok && connect.IsWireError(answer) && answer.Code() != connect.CodeResourceExhausted
 }
 
-// receiptPause is the least time between two reports of received output. A report costs about as much
-// as a quarter of a megabyte of output.
-const receiptPause = 8 * time.Millisecond
+const (
+	// receiptStep is the number of received bytes that are reported at once. A report costs about as much
+	// processor time as a megabyte of output, in this process, the service and the daemon.
+	receiptStep = 4 * protocol.OutputStep
+	// receiptPause is the time after which fewer bytes are reported, because a daemon that is short of
+	// memory lets the process wait for a report of [protocol.OutputStep] bytes.
+	receiptPause = 32 * time.Millisecond
+)
 
 // receipts reports to the daemon how much output of a stream has been received. The daemon keeps
 // the rest, for another stream.
 type receipts struct {
-	due    int64 // the offset at which the next report is due
+	due    int64 // the offset at which the output is noted next
 	newest atomic.Int64
 	wake   chan struct{} // requests a report of newest
 	start  func()        // starts the reports, once
@@ -183,21 +188,19 @@ func newReceipts(ctx context.Context, from int64, send func(ctx context.Context,
 	r := &receipts{due: from + protocol.OutputStep, wake: make(chan struct{}, 1), end: func() { cancel(); sending.Wait() }}
 	r.start = sync.OnceFunc(func() {
 		sending.Go(func() {
-			for paused := true; paused; paused = sleep(ctx, receiptPause) {
-				select {
-				case <-r.wake:
-					_ = again(ctx, func() error { return send(ctx, r.newest.Load()) }) // without it, the process waits
-				case <-ctx.Done():
-				}
+			for reported := from; r.collect(ctx, reported); {
+				_ = again(ctx, func() error { // without a report, the process waits
+					reported = r.newest.Load()
+					return send(ctx, reported)
+				})
 			}
 		})
 	})
 	return r
 }
 
-// report reports that the output before an offset has been received. It requests a report once for
-// every [protocol.OutputStep] bytes. One report is sent at a time, and a pause follows it. If further
-// reports become due meanwhile, only one report is sent next, with the newest offset.
+// report notes that the output before an offset has been received. It requests a report for every
+// [protocol.OutputStep] bytes. One report is sent at a time.
 func (r *receipts) report(offset int64) {
 	if offset < r.due {
 		return
@@ -207,7 +210,30 @@ func (r *receipts) report(offset int64) {
 	r.start()
 	select {
 	case r.wake <- struct{}{}:
-	default: // the report that waits to be sent reads newest afterwards
+	default: // collect reads newest afterwards
+	}
+}
+
+// collect waits for output after the reported offset. Then it waits until receiptStep bytes of it have
+// been received, but no longer than receiptPause. It returns false if ctx ends first.
+func (r *receipts) collect(ctx context.Context, reported int64) bool {
+	var pause <-chan time.Time
+	for {
+		switch unreported := r.newest.Load() - reported; {
+		case unreported >= receiptStep:
+			return ctx.Err() == nil
+		case unreported > 0 && pause == nil:
+			timer := time.NewTimer(receiptPause)
+			defer timer.Stop()
+			pause = timer.C
+		}
+		select {
+		case <-r.wake:
+		case <-pause:
+			return true
+		case <-ctx.Done():
+			return false
+		}
 	}
 }
 

@@ -77,27 +77,38 @@ func TestReceipts(t *testing.T) {
 		})
 		var want []int64
 		expect := func(offsets ...int64) {
-			sleep(t.Context(), receiptPause)
+			t.Helper()
 			synctest.Wait()
 			if want = append(want, offsets...); !slices.Equal(sent, want) {
 				t.Fatalf("got reports of %v, want %v", sent, want)
 			}
 		}
+		pause := func() { sleep(t.Context(), receiptPause) }
 		r.report(from + step - 1)
+		pause()
 		expect()
 		r.report(from + step)
+		expect()
+		pause()
 		expect(from + step)
-		for n := range int64(5) {
+		for n := range int64(2) {
 			r.report(from + (2+n)*step)
 		}
-		r.report(from + 7*step - 1)
-		expect()
 		answers <- errors.New("cut off")
-		answers <- nil                   // the same report once more, with the newest offset
-		expect(from+6*step, from+6*step) // the second one became due meanwhile
-		answers <- nil
-		r.report(from + 7*step)
+		answers <- nil        // the same report once more, with the newest offset
+		expect(from + 3*step) // no further one
+		pause()
+		expect()
+		for n := range int64(4) { // at once, without a pause
+			expect()
+			r.report(from + (4+n)*step)
+		}
 		expect(from + 7*step)
+		r.report(from + 8*step) // during the report
+		answers <- nil
+		expect()
+		pause()
+		expect(from + 8*step)
 		r.end() // in the middle of a report
 		expect()
 	})

@@ -53,14 +53,14 @@ const (
 	// id selects the process. The answer to either request also contains the id.
 	HeaderOutputOf = "E2bctl-Output-Of"
 	// HeaderOutputStream is the name of a stream of output. The answer with the stream contains it.
-	// While the client receives output, it sends an Update request soon after every OutputStep bytes.
+	// While the client receives output, it sends Update requests, as OutputStep describes.
 	// This request contains the name of the stream, HeaderOutputOf, and as HeaderOutputFrom the offset
 	// of the first byte that the client has not received. The process waits for these requests, so
 	// that the bytes that the client has not received are still kept after a cut. A Connect request
 	// after a cut contains the name of the stream that was cut. The daemon ends that stream.
 	HeaderOutputStream = "E2bctl-Output-Stream"
-	// OutputStep is the number of received bytes after which such a client sends an Update request.
-	// At least twice as many bytes may be on the way to the client.
+	// OutputStep is the number of received bytes after which such a client sends an Update request within
+	// a fraction of a second. At least twice as many bytes may be on the way to the client.
 	OutputStep = 1 << 20
 	// OutputFromNow requests the output that a process writes from now on.
 	OutputFromNow = "now"

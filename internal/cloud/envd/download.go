@@ -81,7 +81,7 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, fmt.Sprintf("path '%s' is not a regular file", path))
 		return
 	}
-	coding, err := downloadCoding(r.Header)
+	coding, err := downloadCoding(r.Header, info.Size())
 	if err != nil {
 		writeError(w, http.StatusNotAcceptable, fmt.Sprintf("error parsing Accept-Encoding: %v", err))
 		return
@@ -132,9 +132,14 @@ func openRegular(path string) (*os.File, error) {
 	return f, nil
 }
 
+// maxCompressed is the size of the largest file that is compressed for a client that accepts gzip, but
+// does not prefer it to identity. Most libraries accept gzip without being asked, and compression takes
+// longer than a connection on one machine.
+const maxCompressed = 1 << 20
+
 // downloadCoding returns the coding of a download. It is identity for range and conditional
 // requests, because both refer to the bytes of the file.
-func downloadCoding(header http.Header) (string, error) {
+func downloadCoding(header http.Header, size int64) (string, error) {
 	accepted := parseAcceptEncoding(header.Get("Accept-Encoding"))
 	for _, name := range []string{"Range", "If-Modified-Since", "If-None-Match", "If-Range"} {
 		switch {
@@ -144,6 +149,9 @@ func downloadCoding(header http.Header) (string, error) {
 		default:
 			return identity, nil
 		}
+	}
+	if size > maxCompressed && !accepted.ranksIdentity() {
+		return identity, nil
 	}
 	return accepted.coding()
 }

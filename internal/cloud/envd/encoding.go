@@ -67,9 +67,16 @@ func parseCoding(item string) offer {
 
 // refusesIdentity reports whether the client refuses identity, by name or by "*".
 func (a acceptance) refusesIdentity() bool {
-	named := slices.ContainsFunc(a.offers, func(o offer) bool { return o.coding == identity })
-	return a.refused[identity] || a.refused["*"] && !named
+	return a.refused[identity] || a.refused["*"] && !a.offersIdentity()
 }
+
+func (a acceptance) offersIdentity() bool {
+	return slices.ContainsFunc(a.offers, func(o offer) bool { return o.coding == identity })
+}
+
+// ranksIdentity reports whether the client says how good identity is, so that the order of its codings
+// is its own choice and not the default of a library.
+func (a acceptance) ranksIdentity() bool { return a.offersIdentity() || a.refusesIdentity() }
 
 // coding chooses gzip or identity. It returns errNotAcceptable if the client refuses both.
 func (a acceptance) coding() (string, error) {
