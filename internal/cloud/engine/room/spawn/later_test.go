@@ -15,7 +15,7 @@ import (
 )
 
 // TestStartLater checks that a child becomes the program when a message arrives, and not before. It
-// checks that the child ends when nothing can arrive any more. The child must not keep a file of its
+// checks that the child ends when the other end is closed. The child must not keep a file of its
 // parent open. Only a process that was started as one of the room can have such a child.
 func TestStartLater(t *testing.T) {
 	t.Parallel()
