@@ -158,7 +158,7 @@ func (s *Sandbox) open(ctx context.Context) error {
 	}
 	var life context.Context
 	life, s.endLife = context.WithCancel(context.WithoutCancel(ctx))
-	unused := time.AfterFunc(s.room.unusedTime, s.endForked)
+	unused := time.AfterFunc(s.room.unusedTime, s.kernels.endAhead)
 	context.AfterFunc(life, func() { unused.Stop() })
 	s.startEgress(life, s.options.Egress)
 	s.flows.Go(s.serve)

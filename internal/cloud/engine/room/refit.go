@@ -21,7 +21,7 @@ func (s *Sandbox) become(ctx context.Context, o engine.SandboxOptions, config []
 	switch {
 	case err != nil:
 	case o.Files != "" || len(o.Layers) > 0:
-		s.endForked() // it would still be forked into the replaced file system
+		s.kernels.endAhead() // it would still be forked into the replaced file system
 		err = s.refit(ctx)
 	case len(o.Authority) > 0:
 		err = s.showAuthority(ctx)

@@ -117,7 +117,7 @@ func (s *Sandbox) setCPUs(from, to float64) error {
 	s.mu.Lock()
 	s.cpus = taken
 	s.mu.Unlock()
-	s.endForked() // it has counted the old processors
+	s.kernels.endAhead() // it has counted the old processors
 	if err := s.moveTo(taken, old); err != nil {
 		return err
 	}

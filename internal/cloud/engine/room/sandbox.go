@@ -71,10 +71,8 @@ type Sandbox struct {
 	entrance   link.Entrance  // the connections into the sandbox
 	access     *link.Access   // connects the sandbox to the network
 	refusing   atomic.Bool    // true once refused connections have been logged
-	kernels    allowance      // limits the number of kernels that may be forked for the sandbox
-	forked     *os.File       // socket of a kernel that waits for its first use; nil without such a kernel; guarded by mu
-	ranCode    bool           // the sandbox has requested a kernel
-	ttys       terminals      // the terminals opened for the sandbox
+	kernels    kernelForks
+	ttys       terminals // the terminals opened for the sandbox
 	flows      sync.WaitGroup
 	pause      pause
 	standstill link.Standstill
@@ -242,7 +240,7 @@ func (s *Sandbox) end() error {
 	s.exit.close()
 	s.flows.Wait()
 	s.noteCode()
-	s.endForked()
+	s.kernels.endAhead()
 	s.pause.end()
 	s.standstill.Last()
 	for _, f := range []*os.File{s.pidfd, s.files} {

@@ -258,7 +258,7 @@ func (s *Sandbox) orderKernel(ahead bool) (_ *os.File, err error) {
 		return nil, errNoZygote // this machine's Python is not in the image
 	}
 	tell(s.room.zygote.wanted)
-	if !s.kernels.take(time.Now()) {
+	if !s.kernels.allowed.take(time.Now()) {
 		return nil, fmt.Errorf("%w: %d kernels were forked in a short time", engine.ErrTooMany, maxForks)
 	}
 	limits, err := s.rlimits()
@@ -305,29 +305,4 @@ func (s *Sandbox) owner() int {
 		return spawn.FirstID(s.slot)
 	}
 	return 0
-}
-
-// maxForks is the number of kernels that a sandbox may have forked at once. After each forkEvery it
-// may have one more kernel forked. Forks are limited because each fork costs the other sandboxes a
-// few milliseconds of the zygote's time.
-const (
-	maxForks  = 64
-	forkEvery = 100 * time.Millisecond
-)
-
-// allowance is a token bucket. Each token permits one fork of a kernel. Only one goroutine may use an
-// allowance. The zero value is a full bucket.
-type allowance struct{ empty time.Time } // the time at which the bucket had no token; it has gained one every forkEvery since
-
-// take removes one token. It returns false if the bucket is empty.
-func (a *allowance) take(now time.Time) bool {
-	if full := now.Add(-maxForks * forkEvery); a.empty.Before(full) {
-		a.empty = full
-	}
-	next := a.empty.Add(forkEvery)
-	if next.After(now) {
-		return false
-	}
-	a.empty = next
-	return true
 }

@@ -285,26 +285,3 @@ func TestKernelsThatAreNotOrdered(t *testing.T) {
 		})
 	}
 }
-
-func TestAllowance(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	var a allowance
-	take := func(n int) (taken int) {
-		for range n {
-			if a.take(now) {
-				taken++
-			}
-		}
-		return taken
-	}
-	for _, tt := range []struct {
-		after time.Duration
-		want  int
-	}{{0, maxForks}, {0, 0}, {forkEvery, 1}, {forkEvery / 2, 0}, {forkEvery / 2, 1}, {time.Hour, maxForks}} {
-		now = now.Add(tt.after)
-		if got := take(1000); got != tt.want {
-			t.Errorf("%v later %d are allowed, want %d", tt.after, got, tt.want)
-		}
-	}
-}
