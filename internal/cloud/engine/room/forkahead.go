@@ -58,7 +58,7 @@ func (s *Sandbox) takeForked() *os.File {
 // records this: the next sandbox then most likely runs only a command, too, and the fork of a kernel
 // would slow it down. If code was run, noteCode does nothing.
 func (s *Sandbox) noteCode() {
-	if s.endLife != nil && !s.kernels.ran {
+	if !s.kernels.ran {
 		s.room.warm.codeRuns.Store(false)
 	}
 }

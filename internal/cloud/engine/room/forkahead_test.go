@@ -170,7 +170,7 @@ func TestForkAheadFrozen(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, forkingRoom(t, 1).Room, engine.SandboxOptions{ID: "frozen"})
 	awaitKernels(t, s, "1")
-	if pids, known, err := s.group.Processes(); known && (err != nil || len(pids) < 2) {
+	if pids, known, err := s.share.group.Processes(); known && (err != nil || len(pids) < 2) {
 		t.Errorf("got processes %v, %v in its group, want envd and the kernel", pids, err)
 	}
 	must.Do(t, s.Freeze(t.Context()))

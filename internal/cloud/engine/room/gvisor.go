@@ -55,7 +55,7 @@ func (g *gvisor) build(spec *wire.InitSpec, files *wire.Files) (err error) {
 
 // takeBuilt takes the sandbox's files only: gVisor has a /proc/meminfo of its own.
 func (*gvisor) takeBuilt(s *Sandbox, files *wire.Files) (err error) {
-	s.files, err = files.Take(wire.FileFiles)
+	s.files.written, err = files.Take(wire.FileFiles)
 	return err
 }
 

@@ -50,7 +50,7 @@ func (s *Sandbox) mapTrees(pid int, paths []string) (trees []*os.File, err error
 		}
 		trees = append(trees, tree)
 		if note != "" {
-			s.notes = append(s.notes, note)
+			s.files.notes = append(s.files.notes, note)
 		}
 	}
 	return trees, nil

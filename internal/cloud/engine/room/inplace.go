@@ -84,7 +84,7 @@ func (inPlace) layout() string { return "a directory of their own" }
 
 func (p inPlace) place(s *Sandbox, request *wire.Message) error {
 	root, err := s.makeRoot()
-	s.root = &root
+	s.files.root = &root
 	if id, switched := p.room.restrictedID(s.slot); switched {
 		request.UID = uint32(id)
 	}
@@ -92,18 +92,18 @@ func (p inPlace) place(s *Sandbox, request *wire.Message) error {
 }
 
 func (inPlace) displace(s *Sandbox) error {
-	if s.root == nil {
+	if s.files.root == nil {
 		return nil // its start failed before
 	}
-	return place.Remove(s.root.Dir)
+	return place.Remove(s.files.root.Dir)
 }
 
 func (inPlace) disk(s *Sandbox) (disk unix.Statfs_t, ok bool) {
-	return disk, unix.Statfs(s.root.Dir, &disk) == nil
+	return disk, unix.Statfs(s.files.root.Dir, &disk) == nil
 }
 
 func (p inPlace) addSaved(s *Sandbox, spec *wire.SaveSpec, files *wire.Files) (uintptr, error) {
-	from, err := os.Open(s.root.Dir)
+	from, err := os.Open(s.files.root.Dir)
 	if err != nil {
 		return 0, err
 	}
@@ -123,7 +123,7 @@ func (p inPlace) processLimit(s *Sandbox) (uint64, bool) {
 	}
 	// Nothing counts all sandboxes together, so each gets a part.
 	part := max(p.room.options.Processes*counter.CloudPart/counter.SandboxPart, minProcesses)
-	return min(uint64(s.limits.MaxProcesses), uint64(part)), true
+	return min(uint64(s.share.limits.MaxProcesses), uint64(part)), true
 }
 
 func (inPlace) groupLimits(limits engine.Limits) engine.Limits { return limits }

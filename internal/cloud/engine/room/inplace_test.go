@@ -177,11 +177,11 @@ func TestFlood(t *testing.T) {
 			t.Errorf("%s\n%+v, want %s", tt.command, got, tt.want)
 		}
 	}
-	own := filepath.Join(s.root.Dir, "own")
+	own := filepath.Join(s.files.root.Dir, "own")
 	if got := call(t, s, "/own", testRequest{Command: own}); got.Output != "-rw-r-----" || got.Error != "" {
 		t.Errorf("envd's own file: %+v", got)
 	}
-	if got := call(t, s, "/own", testRequest{Command: filepath.Join(filepath.Dir(s.root.Dir), "own")}); !strings.Contains(got.Error, "denied") {
+	if got := call(t, s, "/own", testRequest{Command: filepath.Join(filepath.Dir(s.files.root.Dir), "own")}); !strings.Contains(got.Error, "denied") {
 		t.Errorf("envd's file in another directory: %+v", got)
 	}
 	if got := sh(t, s, "cat $TMPDIR/flood/failed"); got.Status == 0 {
@@ -226,7 +226,7 @@ func TestInPlace(t *testing.T) {
 			if got := sh(t, s, "setsid sh -c 'while :; do sleep 1000; done' >/dev/null 2>&1 & echo $!"); got.Status != 0 {
 				t.Errorf("%+v", got)
 			}
-			dir := s.root.Dir
+			dir := s.files.root.Dir
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}

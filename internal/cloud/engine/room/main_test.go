@@ -350,7 +350,7 @@ func serveUntilKilled(dir string) {
 	}
 	if means := os.Getenv("ROOM_TEST_FREEZE"); means != "" {
 		if means == bySignals {
-			s.group = withoutFreezer(s.group)
+			s.share.group = withoutFreezer(s.share.group)
 		}
 		if err := s.Freeze(ctx); err != nil {
 			log.Fatal(err)

@@ -112,7 +112,7 @@ func TestMemoryInfoIdle(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
 	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: 512 << 20}})
-	envd, err := pidOf(s.pidfd)
+	envd, err := pidOf(s.process.pidfd)
 	must.Do(t, err)
 	quiet := func(when string) {
 		t.Helper()

@@ -30,7 +30,7 @@ func (direct) openers(processes int) int { return processes }
 // ownLimits returns the limits of memory and processes where no control group has them.
 func (direct) ownLimits(s *Sandbox) (limits []wire.Rlimit, err error) {
 	if s.room.groups.How("memory") == "" {
-		limits = append(limits, wire.Rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes) + s.room.options.ReservedBytes})
+		limits = append(limits, wire.Rlimit{unix.RLIMIT_DATA, uint64(s.share.limits.MemoryBytes) + s.room.options.ReservedBytes})
 	}
 	if most, limited := s.room.runner.processLimit(s); limited {
 		var own unix.Rlimit
@@ -122,14 +122,14 @@ func (n namespaces) lacks(p engine.Promises) {
 }
 
 func (n namespaces) egressReport(probe *Sandbox) string {
-	if probe.exit != nil {
+	if probe.traffic.exit != nil {
 		n.room.egressPath = wire.EgressBuild
 		return engine.EgressTransparent
 	}
 	n.room.egressPath = wire.EgressNone
-	n.room.note("programs in a sandbox reach the network through the proxy of their environment only: " + probe.noExit +
+	n.room.note("programs in a sandbox reach the network through the proxy of their environment only: " + probe.traffic.noExit +
 		"; to mend it: modprobe nft_tproxy nft_reject_ipv4")
-	return "proxy only: " + probe.noExit
+	return "proxy only: " + probe.traffic.noExit
 }
 
 func (namespaces) forksKernels() bool { return true }
@@ -146,7 +146,7 @@ func (namespaces) place(*Sandbox, *wire.Message) error { return nil }
 func (namespaces) displace(*Sandbox) error { return nil }
 
 func (namespaces) disk(s *Sandbox) (disk unix.Statfs_t, ok bool) {
-	raw, err := s.files.SyscallConn() // fails when the sandbox has been closed
+	raw, err := s.files.written.SyscallConn() // fails when the sandbox has been closed
 	if err != nil {
 		return disk, false
 	}
@@ -155,11 +155,13 @@ func (namespaces) disk(s *Sandbox) (disk unix.Statfs_t, ok bool) {
 }
 
 func (namespaces) addSaved(s *Sandbox, _ *wire.SaveSpec, files *wire.Files) (uintptr, error) {
-	files.Lend(wire.FileFiles, s.files)
+	files.Lend(wire.FileFiles, s.files.written)
 	return syscall.CLONE_NEWUSER, nil
 }
 
-func (namespaces) processLimit(s *Sandbox) (uint64, bool) { return uint64(s.limits.MaxProcesses), true }
+func (namespaces) processLimit(s *Sandbox) (uint64, bool) {
+	return uint64(s.share.limits.MaxProcesses), true
+}
 
 // groupLimits adds threads for envd to the limit of the group. In namespaces, the sandbox's own
 // processes have a limit without these threads, too: see ownLimits.
@@ -169,7 +171,7 @@ func (namespaces) groupLimits(limits engine.Limits) engine.Limits {
 }
 
 func (namespaces) takeBuilt(s *Sandbox, files *wire.Files) (err error) {
-	if s.files, err = files.Take(wire.FileFiles); err != nil {
+	if s.files.written, err = files.Take(wire.FileFiles); err != nil {
 		return err
 	}
 	if err := s.keepMeminfo(files); err != nil {

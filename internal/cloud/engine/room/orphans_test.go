@@ -46,7 +46,7 @@ func holdLock(t *testing.T, s *Sandbox, command string) *os.File {
 	if got := sh(t, s, command); got.Output != "locked\n" {
 		t.Fatalf("%+v", got)
 	}
-	f, err := os.Open(filepath.Join(s.root.Home(), "lock"))
+	f, err := os.Open(filepath.Join(s.files.root.Home(), "lock"))
 	must.Do(t, err)
 	t.Cleanup(func() { f.Close() })
 	if chaintest.IsFree(f) {
@@ -147,7 +147,7 @@ func TestProcessesLeft(t *testing.T) {
 	must.Do(t, errors.Join(unix.Kill(r.room.Cmd.Process.Pid, unix.SIGKILL), unix.Kill(room, unix.SIGKILL)))
 	<-s.Done()
 	// A group that could be removed had no process in it.
-	if err := s.Close(); errors.Is(err, engine.ErrProcessesLeft) != (len(s.group.Dirs) == 0) {
+	if err := s.Close(); errors.Is(err, engine.ErrProcessesLeft) != (len(s.share.group.Dirs) == 0) {
 		t.Errorf("the sandbox: %v", err)
 	}
 	if err := r.Close(); !errors.Is(err, engine.ErrProcessesLeft) {

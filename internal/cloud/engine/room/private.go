@@ -290,28 +290,12 @@ func (p *private) wait(ctx context.Context) error {
 	}
 }
 
-// listUnshown returns a file with the list of files that s must hide.
-func (s *Sandbox) listUnshown() (*os.File, error) {
-	s.unshown = s.room.private.result.Load()
-	return memoryFile(s.unshown.list)
-}
-
-// outdated reports whether s may no longer be used. This is the case if files that must be hidden
-// now are visible in s, or if the list of the files to hide is no longer known.
-func (s *Sandbox) outdated() bool {
-	if s.unshown == nil {
-		return false
-	}
-	now := s.room.private.result.Load()
-	return now.err != nil || !bytes.Equal(s.unshown.list, now.list)
-}
-
 // dropOutdated closes the outdated warm sandboxes, so that new ones replace them.
 func (r *Room) dropOutdated() {
 	for range len(r.warm.ready) {
 		select {
 		case s := <-r.warm.ready:
-			if s.outdated() {
+			if s.files.outdated(r.private.result.Load()) {
 				_ = s.Close() // the keeper removes the rest
 				r.warm.used <- struct{}{}
 			} else {

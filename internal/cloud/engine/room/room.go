@@ -264,7 +264,7 @@ func (r *Room) register(s *Sandbox) error {
 	}
 	r.next++
 	s.number = r.next
-	s.cpus = r.processors.take(int(math.Ceil(s.limits.CPUs)))
+	s.share.cpus = r.processors.take(int(math.Ceil(s.share.limits.CPUs)))
 	r.sandboxes[s.number] = s
 	return nil
 }
@@ -301,7 +301,7 @@ func (r *Room) releaseSlot(slot uint32) {
 func (r *Room) release(s *Sandbox) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.processors.release(s.cpus)
+	r.processors.release(s.share.cpus)
 	delete(r.slots, s.slot)
 	delete(r.sandboxes, s.number)
 }

@@ -228,8 +228,8 @@ func (r *Room) probe(ctx context.Context) error {
 	if err := s.begin(ctx, engine.SandboxOptions{ID: "probe"}, []byte("{}"), wire.RoleProbe); err != nil {
 		return err
 	}
-	r.fillReport(s.notes, s.hidden)
-	r.hideTrees(s.hidden)
+	r.fillReport(s.files.notes, s.files.hidden)
+	r.hideTrees(s.files.hidden)
 	r.judgeEgressPath(s)
 	return s.Close()
 }

@@ -76,7 +76,7 @@ func TestWarmPool(t *testing.T) {
 			// A warm sandbox that died while it waited is not handed out.
 			dead := <-r.warm.ready
 			r.killProcess(dead)
-			<-dead.exited
+			<-dead.process.exited
 			r.warm.ready <- dead // no other warm sandbox is made before this one is used
 			s = newSandbox(t, r, engine.SandboxOptions{ID: "late", Limits: limits})
 			if got := sh(t, s, "echo alive"); got.Output != "alive\n" {
@@ -142,7 +142,7 @@ func TestWarmYields(t *testing.T) {
 	readyWarm(t, r)
 	warm := <-r.warm.ready
 	r.warm.ready <- warm
-	h := warm.group.CPU
+	h := warm.share.group.CPU
 	if h.Dir == "" {
 		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
 			t.Fatal("root has no control group for processors")
@@ -169,7 +169,7 @@ func TestWarmYields(t *testing.T) {
 		t.Error("a sandbox that is used yields")
 	}
 	r.warm.waiting.Store(true)
-	if err := r.warm.stepBack(warm.group); err != nil || yields() {
+	if err := r.warm.stepBack(warm.share.group); err != nil || yields() {
 		t.Errorf("one that is waited for yields: %v", err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"os"
 	"sync"
@@ -277,18 +276,16 @@ func (s *Sandbox) orderKernel(ahead bool) (_ *os.File, err error) {
 		}
 	}()
 	files.Add(wire.FileKernel, theirs)
-	files.Lend(wire.FilePidfd, s.pidfd)
-	if s.group != nil {
-		groups, err := s.group.Open()
+	files.Lend(wire.FilePidfd, s.process.pidfd)
+	if s.share.group != nil {
+		groups, err := s.share.group.Open()
 		if err != nil {
 			return nil, err
 		}
 		files.AddList(wire.FileGroup, groups)
 	}
 	ranged := s.room.ranged()
-	s.mu.Lock()
-	cpus, processors := int(math.Ceil(s.limits.CPUs)), append([]int{}, s.cpus...)
-	s.mu.Unlock()
+	cpus, processors := s.share.processors()
 	order := wire.KernelOrder{
 		Ranged: ranged, Owner: s.owner(), CPUs: cpus, Limits: limits, Processors: processors,
 		Keep: capability.Kept(ranged), Filter: hex.EncodeToString(seccomp.Program()),

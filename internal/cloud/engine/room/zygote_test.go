@@ -272,7 +272,7 @@ func TestKernelsThatAreNotOrdered(t *testing.T) {
 			first, err := os.Open(os.DevNull)
 			must.Do(t, err)
 			defer first.Close()
-			s := &Sandbox{room: r, group: tt.group, pidfd: first, options: engine.SandboxOptions{Image: tt.image}, limits: engine.Limits{MaxProcesses: minProcesses}}
+			s := &Sandbox{room: r, share: allotment{group: tt.group, limits: engine.Limits{MaxProcesses: minProcesses}}, process: firstProcess{pidfd: first}, options: engine.SandboxOptions{Image: tt.image}}
 			_, err = s.orderKernel(false)
 			must.Is(t, err, tt.want)
 			if len(r.zygote.wanted) != tt.wanted {
