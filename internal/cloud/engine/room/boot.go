@@ -47,8 +47,8 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	}
 	// Starting all at once would take as long in total, and too long for each.
 	select {
-	case r.boots <- struct{}{}:
-		defer func() { <-r.boots }()
+	case r.roster.starting <- struct{}{}:
+		defer func() { <-r.roster.starting }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -68,7 +68,7 @@ func (r *Room) warmFor(ctx context.Context, o engine.SandboxOptions, limits engi
 	if (replaced || shown) && !r.ranged() || len(o.Volumes)+len(o.Mounts) > 0 && !replaced || replaced && shown {
 		return nil, nil
 	}
-	if s, started = r.takeWarm(ctx, limits); s != nil && s.files.outdated(r.private.result.Load()) {
+	if s, started = r.takeWarm(ctx, limits); s != nil && s.files.outdated(r.trees.private.result.Load()) {
 		_ = s.Close() // the keeper removes the rest
 		started()
 		return nil, nil
@@ -93,14 +93,14 @@ func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose
 		process: newFirstProcess(),
 		pause:   newPause(),
 	}
-	if err := r.private.wait(ctx); err != nil {
+	if err := r.trees.private.wait(ctx); err != nil {
 		return nil, err
 	}
 	s.life = newLifetime(s.end)
-	s.traffic = newTraffic(&r.flows, s.warnOfFlows)
+	s.traffic = newTraffic(&r.roster.flows, s.warnOfFlows)
 	s.pause.standstill = link.NewStandstill(s.life.done)
 	s.pause.standstill.In, s.pause.standstill.Stop = &s.traffic.entrance, s.stop
-	if err := r.register(s); err != nil {
+	if err := r.roster.add(s); err != nil {
 		return nil, err
 	}
 	if err := s.boot(ctx); err != nil {
@@ -136,7 +136,7 @@ func (s *Sandbox) abandon(err error) error {
 // the error is [engine.ErrGone].
 func (s *Sandbox) open(ctx context.Context) error {
 	return s.life.open(ctx, func(life context.Context) {
-		unused := time.AfterFunc(s.room.unusedTime, s.kernels.endAhead)
+		unused := time.AfterFunc(s.room.zygote.unusedTime, s.kernels.endAhead)
 		context.AfterFunc(life, func() { unused.Stop() })
 		s.traffic.start(life, s.options.Egress)
 		s.pause.standstill.Out = s.traffic.access
@@ -197,7 +197,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 		s.process.gone()
 		return fmt.Errorf("%w: %w", errLimit, err)
 	}
-	err = s.room.control.SendFiles(request, &files)
+	err = s.room.process.control.SendFiles(request, &files)
 	files.Close() // now only the child has it open, so that its end is noticed
 	if err != nil {
 		s.process.gone()
@@ -255,7 +255,7 @@ func (s *Sandbox) enterRoot(ctx context.Context) error {
 
 // makeGroup makes the control groups of the sandbox, with the sandbox's limits.
 func (s *Sandbox) makeGroup() (*cgroup.Group, error) {
-	return s.room.groups.Create(strconv.FormatUint(s.number, 10), s.room.runner.groupLimits(s.share.limits))
+	return s.room.keeper.groups.Create(strconv.FormatUint(s.number, 10), s.room.runner.groupLimits(s.share.limits))
 }
 
 // bootTimeout returns the time limit for each of the two stages of a sandbox's start.
@@ -312,7 +312,7 @@ func (s *Sandbox) keepMeminfo(made *wire.Files) error {
 		files.Add(wire.FileMemoryUse, use)
 	}
 	spec := wire.Encode(wire.MeminfoSpec{Total: s.share.limits.MemoryBytes})
-	return s.room.control.SendFiles(wire.Message{Kind: wire.KindMeminfo, ID: s.number, Spec: spec}, &files)
+	return s.room.process.control.SendFiles(wire.Message{Kind: wire.KindMeminfo, ID: s.number, Spec: spec}, &files)
 }
 
 // noteBuilt records the properties of a file system that was built for the sandbox.

@@ -45,7 +45,7 @@ func (s *Sandbox) configure(ctx context.Context, text []byte, as wire.Role) erro
 
 // name makes the room set the hostname.
 func (s *Sandbox) name() error {
-	if err := s.room.control.Send(wire.Message{Kind: wire.KindName, ID: s.number, Host: s.options.ID}); err != nil {
+	if err := s.room.process.control.Send(wire.Message{Kind: wire.KindName, ID: s.number, Host: s.options.ID}); err != nil {
 		return fmt.Errorf("ask the room: %w", err)
 	}
 	select {

@@ -43,7 +43,7 @@ func forkingRoom(t *testing.T, count int) forking {
 			t.Error(err)
 		}
 	})
-	r.unusedTime = time.Hour // a test may take longer than kernels wait
+	r.zygote.unusedTime = time.Hour // a test may take longer than kernels wait
 	r.awaitOrders(t, count)
 	return r
 }

@@ -366,7 +366,7 @@ func TestFreezeAndClose(t *testing.T) {
 					t.Errorf("%s is left", h.Dir)
 				}
 			}
-			for _, dir := range s.room.groups.Directories() {
+			for _, dir := range s.room.keeper.groups.Directories() {
 				if exists(filepath.Join(dir, strconv.FormatUint(s.number, 10))) {
 					t.Errorf("a group is left in %s", dir)
 				}

@@ -165,21 +165,21 @@ func planRoots(dir string) string {
 // makeRoots makes the directory that contains the sandboxes' directories. Other users may pass
 // through this directory, but cannot list it.
 func (r *Room) makeRoots() error {
-	if err := os.Mkdir(r.roots, 0o711); err != nil {
-		info, errOfInfo := os.Lstat(r.roots)
+	if err := os.Mkdir(r.keeper.spec.Roots, 0o711); err != nil {
+		info, errOfInfo := os.Lstat(r.keeper.spec.Roots)
 		// An attempt at a stronger level may have made it.
 		if errOfInfo != nil || !info.IsDir() || !instance.OwnedByUs(info) {
 			return fmt.Errorf("make the directory of sandboxes: %w", err)
 		}
 	}
-	return os.Chmod(r.roots, 0o711)
+	return os.Chmod(r.keeper.spec.Roots, 0o711)
 }
 
 // makeRoot makes the directory of a sandbox, owned by the id that the sandbox will have. Its name
 // cannot be guessed: if sandboxes share an id, a sandbox that knew the name could change the mode
 // of the directory (Landlock does not check chmod).
 func (s *Sandbox) makeRoot() (place.Root, error) {
-	p := place.Root{Dir: filepath.Join(s.room.roots, rand.Text()), Restricted: s.room.level == engine.Restricted}
+	p := place.Root{Dir: filepath.Join(s.room.keeper.spec.Roots, rand.Text()), Restricted: s.room.level == engine.Restricted}
 	err := os.Mkdir(p.Dir, 0o700)
 	for _, dir := range []string{p.Home(), p.Temp()} {
 		err = errors.Join(err, os.MkdirAll(dir, 0o755))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
@@ -49,7 +50,7 @@ func TestRestricted(t *testing.T) {
 		{"core_pattern", "echo x > /proc/sys/kernel/core_pattern && echo ESCAPED"},
 		{"nested user namespace", "unshare -U true && echo ESCAPED"},
 		{"a mount", "mount -t tmpfs none $TMPDIR && echo ESCAPED"},
-		{"other sandboxes", "ls " + r.roots + " && echo ESCAPED"},
+		{"other sandboxes", "ls " + r.keeper.spec.Roots + " && echo ESCAPED"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -247,24 +248,26 @@ func TestInPlace(t *testing.T) {
 // never another user's in its place.
 func TestMakeRoots(t *testing.T) {
 	t.Parallel()
-	r := &Room{level: engine.Restricted, roots: filepath.Join(t.TempDir(), "sandboxes")}
+	r := &Room{level: engine.Restricted, keeper: &Keeper{spec: instance.Spec{Roots: filepath.Join(t.TempDir(), "sandboxes")}}}
 	for range 2 { // one for each level
 		if err := r.makeRoots(); err != nil {
 			t.Error(err)
 		}
 	}
-	if info, err := os.Lstat(r.roots); err != nil || info.Mode() != fs.ModeDir|0o711 {
+	if info, err := os.Lstat(r.keeper.spec.Roots); err != nil || info.Mode() != fs.ModeDir|0o711 {
 		t.Errorf("got %v and error %v, want a directory with mode 0711", info, err)
 	}
 	takes := map[string]func() error{
-		"a link": func() error { return os.Symlink(t.TempDir(), r.roots) },
-		"a file": func() error { return os.WriteFile(r.roots, nil, 0o600) },
+		"a link": func() error { return os.Symlink(t.TempDir(), r.keeper.spec.Roots) },
+		"a file": func() error { return os.WriteFile(r.keeper.spec.Roots, nil, 0o600) },
 	}
 	if os.Geteuid() == 0 {
-		takes["another user's"] = func() error { return errors.Join(os.Mkdir(r.roots, 0o700), os.Chown(r.roots, 1, 1)) }
+		takes["another user's"] = func() error {
+			return errors.Join(os.Mkdir(r.keeper.spec.Roots, 0o700), os.Chown(r.keeper.spec.Roots, 1, 1))
+		}
 	}
 	for name, take := range takes {
-		must.Do(t, errors.Join(os.Remove(r.roots), take()))
+		must.Do(t, errors.Join(os.Remove(r.keeper.spec.Roots), take()))
 		if err := r.makeRoots(); !errors.Is(err, fs.ErrExist) {
 			t.Errorf("%s: got error %v, want one that it exists", name, err)
 		}

@@ -18,6 +18,7 @@ import (
 // and that its socket is closed at once when it is ended.
 func TestKernelForks(t *testing.T) {
 	t.Parallel()
+	t.Run("allowance", boundsForks)
 	for _, tt := range []struct {
 		name  string
 		then  func(k *kernelForks, peer *os.File)
@@ -59,7 +60,8 @@ func TestKernelForks(t *testing.T) {
 	}
 }
 
-func TestAllowance(t *testing.T) {
+// boundsForks checks the number of forks at once and later.
+func boundsForks(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	var a allowance

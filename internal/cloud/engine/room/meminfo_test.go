@@ -118,7 +118,7 @@ func TestMemoryInfoIdle(t *testing.T) {
 		t.Helper()
 		before, looks := -1, 0
 		patience.Until(t, when+" nothing wakes up in a hundred looks, which take longer than a text stays", func() bool {
-			if now := wakeUps(t, r.room.Cmd.Process.Pid) + wakeUps(t, envd); now != before {
+			if now := wakeUps(t, r.process.first.Cmd.Process.Pid) + wakeUps(t, envd); now != before {
 				before, looks = now, 0
 				return false
 			}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -29,7 +30,7 @@ func (direct) openers(processes int) int { return processes }
 
 // ownLimits returns the limits of memory and processes where no control group has them.
 func (direct) ownLimits(s *Sandbox) (limits []wire.Rlimit, err error) {
-	if s.room.groups.How("memory") == "" {
+	if s.room.keeper.groups.How("memory") == "" {
 		limits = append(limits, wire.Rlimit{unix.RLIMIT_DATA, uint64(s.share.limits.MemoryBytes) + s.room.options.ReservedBytes})
 	}
 	if most, limited := s.room.runner.processLimit(s); limited {
@@ -66,7 +67,9 @@ func (n namespaces) prepare(ctx context.Context) error {
 	if !n.room.ranged() {
 		return nil
 	}
-	return n.room.findPrivate(ctx)
+	trees := &n.room.trees
+	trees.private = newPrivate(filepath.Dir(n.room.options.Dir), n.room.options.Logger)
+	return trees.private.find(ctx, surveyed{trees.paths, trees.system}) // the trial of a sandbox may leave out some later
 }
 
 func (n namespaces) startRoom(_ context.Context, control, stderr *os.File) (*spawn.Process, *wire.Conn, error) {
@@ -74,7 +77,7 @@ func (n namespaces) startRoom(_ context.Context, control, stderr *os.File) (*spa
 	if n.room.ids.apart {
 		at.Owner = spawn.IDBase
 	}
-	process, err := spawn.Start(n.room.binary, control, stderr, roomAttr(n.room.ids), at)
+	process, err := spawn.Start(n.room.keeper.binary, control, stderr, roomAttr(n.room.ids), at)
 	if err != nil {
 		return nil, nil, fmt.Errorf("clone into new namespaces: %w", err)
 	}
@@ -86,7 +89,7 @@ func (n namespaces) startRoom(_ context.Context, control, stderr *os.File) (*spa
 // the kernel counts the processes of each sandbox for a different user. So only this limit or a
 // control group counts the processes of all sandboxes together.
 func (n namespaces) roomProcesses() uint64 {
-	if !n.room.ids.ranged || n.room.groups.How("pids") != "" {
+	if !n.room.ids.ranged || n.room.keeper.groups.How("pids") != "" {
 		return 0
 	}
 	own := int64(spawn.ThreadsOf(spawn.RoomProcessors) + zygoteProcesses)
@@ -95,13 +98,13 @@ func (n namespaces) roomProcesses() uint64 {
 
 func (n namespaces) roomSpec() (spec wire.RoomSpec, err error) {
 	r := n.room
-	if r.counted, err = counter.Read(); err != nil {
+	if r.roster.counted, err = counter.Read(); err != nil {
 		return wire.RoomSpec{}, fmt.Errorf("read the kernel's counts of users: %w", err)
 	}
-	spec = wire.RoomSpec{Ranged: r.ids.ranged, Counters: r.counted.Part(counter.CloudPart), Processes: uint64(r.options.Processes)}
+	spec = wire.RoomSpec{Ranged: r.ids.ranged, Counters: r.roster.counted.Part(counter.CloudPart), Processes: uint64(r.options.Processes)}
 	spec.Limits, err = countedLimits(counter.CloudPart)
 	if r.ids.ranged { // a maximum applies to each sandbox, because each has an owner of its own
-		spec.Counters = r.counted.Part(counter.SandboxPart)
+		spec.Counters = r.roster.counted.Part(counter.SandboxPart)
 		spec.Limits, err = sandboxLimits()
 	}
 	return spec, err

@@ -59,7 +59,7 @@ func holdLock(t *testing.T, s *Sandbox, command string) *os.File {
 // are no namespaces.
 func roomPID(t testing.TB, r *Room) int {
 	t.Helper()
-	pid := r.room.Cmd.Process.Pid
+	pid := r.process.first.Cmd.Process.Pid
 	if r.level == engine.Full {
 		return pid
 	}
@@ -144,7 +144,7 @@ func TestProcessesLeft(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	room := roomPID(t, r)
-	must.Do(t, errors.Join(unix.Kill(r.room.Cmd.Process.Pid, unix.SIGKILL), unix.Kill(room, unix.SIGKILL)))
+	must.Do(t, errors.Join(unix.Kill(r.process.first.Cmd.Process.Pid, unix.SIGKILL), unix.Kill(room, unix.SIGKILL)))
 	<-s.Done()
 	// A group that could be removed had no process in it.
 	if err := s.Close(); errors.Is(err, engine.ErrProcessesLeft) != (len(s.share.group.Dirs) == 0) {

@@ -30,7 +30,7 @@ func TestPlacement(t *testing.T) {
 	}
 	pid, err := pidOf(s.process.pidfd)
 	must.Do(t, err)
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", r.room.Cmd.Process.Pid))
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", r.process.first.Cmd.Process.Pid))
 	if err != nil || len(threads) == 0 {
 		t.Fatalf("threads of the room: %q, %v", threads, err)
 	}

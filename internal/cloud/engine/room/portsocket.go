@@ -39,7 +39,7 @@ func closedPort(err error) error {
 
 // dialNetwork connects to a port of the loopback of the sandbox's network namespace.
 func (s *Sandbox) dialNetwork(ctx context.Context, port uint16) (*net.TCPConn, error) {
-	if err := s.room.control.Send(wire.Message{Kind: wire.KindSockets, ID: s.number}); err != nil {
+	if err := s.room.process.control.Send(wire.Message{Kind: wire.KindSockets, ID: s.number}); err != nil {
 		return nil, fmt.Errorf("ask the room for sockets: %w", err)
 	}
 	var made sockets

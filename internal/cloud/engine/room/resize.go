@@ -111,21 +111,13 @@ func (s *Sandbox) setCPUs(from, to float64) error {
 		return nil
 	}
 	old := s.share.cpus // only this function changes it
-	taken := s.room.swapProcessors(old, int(math.Ceil(to)))
+	taken := s.room.roster.swapProcessors(old, int(math.Ceil(to)))
 	s.share.move(taken)
 	s.kernels.endAhead() // it has counted the old processors
 	if err := s.moveTo(taken, old); err != nil {
 		return err
 	}
 	return s.resizeInside(wire.ResizeSpec{Processors: taken})
-}
-
-// swapProcessors frees old, and reserves n processors.
-func (r *Room) swapProcessors(old []int, n int) []int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.processors.release(old)
-	return r.processors.take(n)
 }
 
 // moveTo makes those threads of the sandbox that run on exactly the processors old run on the
@@ -177,7 +169,7 @@ func (s *Sandbox) resizeInside(spec wire.ResizeSpec) error {
 	var files wire.Files
 	defer files.Close()
 	files.Lend(wire.FileFiles, s.files.written)
-	if err := s.room.control.SendFiles(wire.Message{Kind: wire.KindResize, ID: s.number, Spec: wire.Encode(spec)}, &files); err != nil {
+	if err := s.room.process.control.SendFiles(wire.Message{Kind: wire.KindResize, ID: s.number, Spec: wire.Encode(spec)}, &files); err != nil {
 		return fmt.Errorf("ask the room: %w", err)
 	}
 	select {
@@ -192,8 +184,8 @@ func (s *Sandbox) resizeInside(spec wire.ResizeSpec) error {
 // be.
 func (r *Room) noResize() string {
 	for _, of := range []struct{ controller, limited string }{{"memory", "memory"}, {"cpu", "processor time"}} {
-		if r.groups.How(of.controller) == "" {
-			return fmt.Sprintf("no control group limits the %s: %s", of.limited, r.groups.Why[of.controller])
+		if r.keeper.groups.How(of.controller) == "" {
+			return fmt.Sprintf("no control group limits the %s: %s", of.limited, r.keeper.groups.Why[of.controller])
 		}
 	}
 	return ""

@@ -52,15 +52,15 @@ func TestResize(t *testing.T) {
 				t.Errorf("%s: %s counts %+v, want %q", what, user, got, want)
 			}
 		}
-		r.mu.Lock()
+		r.roster.mu.Lock()
 		reserved := 0
-		for _, on := range r.processors.on {
+		for _, on := range r.roster.processors.on {
 			reserved += on
 		}
-		for _, other := range r.sandboxes {
+		for _, other := range r.roster.sandboxes {
 			reserved -= len(other.share.cpus)
 		}
-		r.mu.Unlock()
+		r.roster.mu.Unlock()
 		if reserved != 0 {
 			t.Errorf("%s: %d more processors are reserved than sandboxes have", what, reserved)
 		}

@@ -104,7 +104,7 @@ func (s *Sandbox) roomSaid(m wire.Message, files *wire.Files, ended error) {
 }
 
 func (r *Room) killProcess(s *Sandbox) {
-	_ = r.control.Send(wire.Message{Kind: wire.KindKill, ID: s.number}) // if the room is gone, so is the process
+	_ = r.process.control.Send(wire.Message{Kind: wire.KindKill, ID: s.number}) // if the room is gone, so is the process
 }
 
 // killForks kills the processes in the sandbox's control groups. These include the processes that
@@ -181,6 +181,6 @@ func (s *Sandbox) end() error {
 		err = errors.Join(err, removed)
 	}
 	err = errors.Join(err, s.room.runner.displace(s))
-	s.room.release(s)
+	s.room.roster.remove(s)
 	return err
 }

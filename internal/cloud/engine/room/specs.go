@@ -33,13 +33,13 @@ func (s *Sandbox) initSpec() wire.InitSpec {
 		EgressPath: s.room.egressPath,
 		Authority:  s.options.Authority,
 
-		Counters: s.room.counted.InSandbox(),
+		Counters: s.room.roster.counted.InSandbox(),
 	}
 }
 
 // authoritySpec returns the specification of a mounter that mounts an authority in a warm sandbox.
 func (s *Sandbox) authoritySpec() wire.InitSpec {
-	return wire.InitSpec{Authority: s.options.Authority, Trees: s.room.trees}
+	return wire.InitSpec{Authority: s.options.Authority, Trees: s.room.trees.paths}
 }
 
 // enterSpec returns the specification of the process that enters the root of an image.
@@ -92,7 +92,7 @@ func (s *Sandbox) buildSpec(pid int, files *wire.Files) (spec wire.InitSpec, err
 		}
 	}
 	if ranged && len(spec.Trees) > 0 {
-		list, err := s.files.hide(s.room.private.result.Load())
+		list, err := s.files.hide(s.room.trees.private.result.Load())
 		if err != nil {
 			return spec, err
 		}

@@ -28,9 +28,9 @@ func readyWarm(t testing.TB, r *Room) {
 
 // openSandboxes returns the number of sandboxes, including the warm one.
 func openSandboxes(r *Room) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.sandboxes)
+	r.roster.mu.Lock()
+	defer r.roster.mu.Unlock()
+	return len(r.roster.sandboxes)
 }
 
 // TestWarmPool checks that a sandbox that was made before its request is like any
@@ -83,7 +83,7 @@ func TestWarmPool(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 			readyWarm(t, r)
-			room, dir := r.room.Cmd.Process.Pid, r.options.Dir
+			room, dir := r.process.first.Cmd.Process.Pid, r.options.Dir
 			if err := r.Close(); err != nil {
 				t.Error(err)
 			}

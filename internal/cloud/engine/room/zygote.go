@@ -53,7 +53,9 @@ type zygote struct {
 	warmed  chan struct{}      // signalled when a zygote has become warm
 	wanted  chan struct{}      // signalled when a kernel is requested
 	cancel  context.CancelFunc // stops making zygotes; nil if no zygotes are made
-	keeping sync.WaitGroup
+	// unusedTime is the longest time that a kernel that was forked ahead waits for its first use.
+	unusedTime time.Duration
+	keeping    sync.WaitGroup
 }
 
 // isWarm reports whether there is a zygote now.
@@ -73,7 +75,7 @@ func (r *Room) keepZygote(ctx context.Context) {
 	r.zygote.cancel = cancel
 	r.zygote.keeping.Go(func() {
 		r.warm.awaitFirst(ctx) // the first sandbox is more urgent than the second kernel
-		if err := r.private.wait(ctx); err != nil {
+		if err := r.trees.private.wait(ctx); err != nil {
 			return // there is no sandbox either
 		}
 		if r.options.ZygoteLater {
@@ -99,7 +101,7 @@ func (r *Room) keepZygote(ctx context.Context) {
 			}
 			select {
 			case <-time.After(pause):
-			case <-r.done:
+			case <-r.process.done:
 				return
 			case <-ctx.Done():
 				return
@@ -115,19 +117,16 @@ func (r *Room) liveZygote(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	r.mu.Lock()
-	r.next++
-	number := r.next
-	r.mu.Unlock()
-	err = r.control.SendFiles(wire.Message{Kind: wire.KindSpawn, ID: number, Role: wire.RoleZygote}, wire.Lent(wire.FileControl, fd3))
+	number := r.roster.number()
+	err = r.process.control.SendFiles(wire.Message{Kind: wire.KindSpawn, ID: number, Role: wire.RoleZygote}, wire.Lent(wire.FileControl, fd3))
 	fd3.Close()
 	if err != nil {
 		return fmt.Errorf("ask the room: %w", err)
 	}
-	defer func() { _ = r.control.Send(wire.Message{Kind: wire.KindKill, ID: number}) }() // if the room is gone, so is the process
+	defer func() { _ = r.process.control.Send(wire.Message{Kind: wire.KindKill, ID: number}) }() // if the room is gone, so is the process
 	spec := wire.ZygoteSpec{
 		InitSpec: wire.InitSpec{
-			Runner: wire.Runner{Ranged: r.ranged()}, Path: r.options.Path, Trees: r.trees, Mounted: make([]bool, len(r.trees)), Links: r.links, Disk: zygoteDisk,
+			Runner: wire.Runner{Ranged: r.ranged()}, Path: r.options.Path, Trees: r.trees.paths, Mounted: make([]bool, len(r.trees.paths)), Links: r.trees.links, Disk: zygoteDisk,
 		},
 		Config: *r.options.Zygote,
 	}
@@ -159,12 +158,12 @@ func (r *Room) addZygoteTrees(spec *wire.ZygoteSpec, files *wire.Files) error {
 	if !r.ranged() {
 		return nil
 	}
-	ids, err := openUserNamespace(r.room.Cmd.Process.Pid)
+	ids, err := openUserNamespace(r.process.first.Cmd.Process.Pid)
 	if err != nil {
 		return err
 	}
 	defer ids.Close()
-	for i, path := range r.trees {
+	for i, path := range r.trees.paths {
 		tree, _, err := mapTree(path, ids)
 		if err != nil {
 			return err
@@ -172,7 +171,7 @@ func (r *Room) addZygoteTrees(spec *wire.ZygoteSpec, files *wire.Files) error {
 		files.Add(wire.FileTree.Numbered(i), tree)
 		spec.Mounted[i] = true
 	}
-	list, err := memoryFile(r.private.result.Load().list)
+	list, err := memoryFile(r.trees.private.result.Load().list)
 	if err != nil {
 		return err
 	}

@@ -223,8 +223,8 @@ func TestZygoteThatCannotStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			control, room := wirePair(t)
-			r := &Room{control: control, ids: tt.ids, options: Options{Zygote: &guest.Config{}, Logger: slog.New(slog.DiscardHandler)}}
-			r.room = &spawn.Process{Cmd: &exec.Cmd{Process: &os.Process{Pid: math.MaxInt32}}} // no process has this id
+			r := &Room{process: roomProcess{control: control}, ids: tt.ids, options: Options{Zygote: &guest.Config{}, Logger: slog.New(slog.DiscardHandler)}}
+			r.process.first = &spawn.Process{Cmd: &exec.Cmd{Process: &os.Process{Pid: math.MaxInt32}}} // no process has this id
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			ended := make(chan error, 1)
@@ -265,7 +265,7 @@ func TestKernelsThatAreNotOrdered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conn, peer := wirePair(t)
-			r := &Room{level: engine.None, groups: &cgroup.Groups{}}
+			r := &Room{level: engine.None, keeper: &Keeper{groups: &cgroup.Groups{}}}
 			choose(t, r)
 			r.zygote.wanted = make(chan struct{}, 1)
 			r.zygote.set(conn)
