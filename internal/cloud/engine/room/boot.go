@@ -3,14 +3,11 @@
 package room
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
@@ -24,11 +21,6 @@ import (
 var errLimit = errors.New("limit")
 
 var errBootTimeout = fmt.Errorf("envd was not ready within %v", bootTimeout)
-
-type spawned struct {
-	pidfd *os.File
-	err   error
-}
 
 func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbox, error) {
 	limits := o.Limits.WithDefaults()
@@ -55,8 +47,8 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	}
 	// Starting all at once would take as long in total, and too long for each.
 	select {
-	case r.boots <- struct{}{}:
-		defer func() { <-r.boots }()
+	case r.roster.starting <- struct{}{}:
+		defer func() { <-r.roster.starting }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -76,7 +68,7 @@ func (r *Room) warmFor(ctx context.Context, o engine.SandboxOptions, limits engi
 	if (replaced || shown) && !r.ranged() || len(o.Volumes)+len(o.Mounts) > 0 && !replaced || replaced && shown {
 		return nil, nil
 	}
-	if s, started = r.takeWarm(ctx, limits); s != nil && s.outdated() {
+	if s, started = r.takeWarm(ctx, limits); s != nil && s.files.outdated(r.trees.private.result.Load()) {
 		_ = s.Close() // the keeper removes the rest
 		started()
 		return nil, nil
@@ -94,33 +86,25 @@ func (r *Room) prepare(ctx context.Context, limits engine.Limits, as purpose) (*
 // the sandbox its owner later.
 func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose, o engine.SandboxOptions) (*Sandbox, error) {
 	s := &Sandbox{
-		options:  o,
-		room:     r,
-		limits:   limits,
-		purpose:  as,
-		spawned:  make(chan spawned, 1),
-		told:     make(chan error, 1),
-		died:     make(chan struct{}),
-		exited:   make(chan struct{}),
-		slots:    link.NewPortSlots(link.MaxStreams, link.MaxStreams),
-		sockets:  make(chan sockets, link.MaxStreams),
-		dialling: link.NewDialling(),
-		done:     make(chan struct{}),
-		pause:    newPause(),
+		options: o,
+		room:    r,
+		share:   allotment{limits: limits},
+		purpose: as,
+		process: newFirstProcess(),
+		pause:   newPause(),
 	}
-	if err := r.private.wait(ctx); err != nil {
+	if err := r.trees.private.wait(ctx); err != nil {
 		return nil, err
 	}
-	s.standstill = link.NewStandstill(s.done)
-	s.standstill.In, s.standstill.Stop = &s.entrance, s.stop
-	s.gone = sync.OnceFunc(func() { close(s.exited) })
-	s.close = sync.OnceValue(s.end)
-	if err := r.register(s); err != nil {
+	s.life = newLifetime(s.end)
+	s.traffic = newTraffic(&r.roster.flows, s.warnOfFlows)
+	s.pause.standstill = link.NewStandstill(s.life.done)
+	s.pause.standstill.In, s.pause.standstill.Stop = &s.traffic.entrance, s.stop
+	if err := r.roster.add(s); err != nil {
 		return nil, err
 	}
 	if err := s.boot(ctx); err != nil {
-		s.fail(err)
-		return nil, errors.Join(err, s.close())
+		return nil, s.abandon(err)
 	}
 	return s, nil
 }
@@ -144,25 +128,20 @@ func (s *Sandbox) begin(ctx context.Context, o engine.SandboxOptions, config []b
 
 // abandon closes a sandbox that could not be started.
 func (s *Sandbox) abandon(err error) error {
-	s.fail(err)
-	return errors.Join(err, s.close())
+	s.life.fail(err)
+	return errors.Join(err, s.life.close())
 }
 
 // open begins to serve envd. If the sandbox is already being ended, which can begin at any time,
 // the error is [engine.ErrGone].
 func (s *Sandbox) open(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ending {
-		return engine.ErrGone
-	}
-	var life context.Context
-	life, s.endLife = context.WithCancel(context.WithoutCancel(ctx))
-	unused := time.AfterFunc(s.room.unusedTime, s.endForked)
-	context.AfterFunc(life, func() { unused.Stop() })
-	s.startEgress(life, s.options.Egress)
-	s.flows.Go(s.serve)
-	return nil
+	return s.life.open(ctx, func(life context.Context) {
+		unused := time.AfterFunc(s.room.zygote.unusedTime, s.kernels.endAhead)
+		context.AfterFunc(life, func() { unused.Stop() })
+		s.traffic.start(life, s.options.Egress)
+		s.pause.standstill.Out = s.traffic.access
+		s.traffic.flows.Go(s.serve)
+	})
 }
 
 func checkID(id string) error {
@@ -184,7 +163,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	defer cancel()
 	envd, fd3, err := wire.Pair(wire.MaxEnvdMessage)
 	if err != nil {
-		s.gone()
+		s.process.gone()
 		return err
 	}
 	s.envd = envd
@@ -192,7 +171,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	if s.purpose == forPool && s.room.ranged() || s.entersLate() {
 		if s.mounter, mounter, err = wire.Pair(wire.MaxEnvdMessage); err != nil {
 			fd3.Close()
-			s.gone()
+			s.process.gone()
 			return err
 		}
 		defer mounter.Close()
@@ -200,37 +179,37 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	request := wire.Message{Kind: wire.KindSpawn, ID: s.number, Slot: s.slot}
 	if err := s.room.runner.place(s, &request); err != nil {
 		fd3.Close()
-		s.gone()
+		s.process.gone()
 		return err
 	}
 	var files wire.Files
 	defer files.Close()
 	files.Add(wire.FileControl, fd3)
-	if s.group, err = s.makeGroup(); err == nil && s.purpose == forPool {
-		err = s.room.warm.stepBack(s.group)
+	if s.share.group, err = s.makeGroup(); err == nil && s.purpose == forPool {
+		err = s.room.warm.stepBack(s.share.group)
 	}
 	if err == nil {
 		var groups []*os.File
-		groups, err = s.group.OpenPlacement()
+		groups, err = s.share.group.OpenPlacement()
 		files.AddList(wire.FileGroup, groups)
 	}
 	if err != nil {
-		s.gone()
+		s.process.gone()
 		return fmt.Errorf("%w: %w", errLimit, err)
 	}
-	err = s.room.control.SendFiles(request, &files)
+	err = s.room.process.control.SendFiles(request, &files)
 	files.Close() // now only the child has it open, so that its end is noticed
 	if err != nil {
-		s.gone()
+		s.process.gone()
 		return fmt.Errorf("ask the room: %w", err)
 	}
 	// This wait ignores ctx: before the answer arrives there is nothing to kill.
-	answer := <-s.spawned
+	answer := <-s.process.spawned
 	if answer.err != nil {
 		return fmt.Errorf("start in new namespaces: %w", answer.err)
 	}
-	s.pidfd = answer.pidfd
-	pid, err := pidOf(s.pidfd)
+	s.process.pidfd = answer.pidfd
+	pid, err := s.process.pid()
 	if err != nil {
 		return err
 	}
@@ -238,7 +217,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	// than the rest of the boot. Therefore the first stage begins without its limits: it runs
 	// none of the sandbox's code, and it does not finish before they apply.
 	limited := make(chan error, 1)
-	go func() { limited <- s.group.Add(pid) }()
+	go func() { limited <- s.share.group.Add(pid) }()
 	err = s.sendInit(ctx, pid, mounter)
 	if err == nil {
 		err = s.awaitBuilt(ctx)
@@ -276,7 +255,7 @@ func (s *Sandbox) enterRoot(ctx context.Context) error {
 
 // makeGroup makes the control groups of the sandbox, with the sandbox's limits.
 func (s *Sandbox) makeGroup() (*cgroup.Group, error) {
-	return s.room.groups.Create(strconv.FormatUint(s.number, 10), s.room.runner.groupLimits(s.limits))
+	return s.room.keeper.groups.Create(strconv.FormatUint(s.number, 10), s.room.runner.groupLimits(s.share.limits))
 }
 
 // bootTimeout returns the time limit for each of the two stages of a sandbox's start.
@@ -302,13 +281,13 @@ func (s *Sandbox) awaitBuilt(ctx context.Context) error {
 	if err := s.room.runner.takeBuilt(s, files); err != nil {
 		return err
 	}
-	if s.exit, err = newExit(files.TakeList(wire.FileEgress)); err != nil {
+	if s.traffic.exit, err = newExit(files.TakeList(wire.FileEgress)); err != nil {
 		return fmt.Errorf("take the egress path: %w", err)
 	}
 	if err := files.End(); err != nil {
 		return err
 	}
-	s.hidden, s.noExit = built.Hidden, built.Error
+	s.files.hidden, s.traffic.noExit = built.Hidden, built.Error
 	s.noteBuilt(ctx, built)
 	return nil
 }
@@ -325,15 +304,15 @@ func (s *Sandbox) keepMeminfo(made *wire.Files) error {
 		}
 		files.Add(name, file)
 	}
-	use, err := s.group.OpenMemoryUse()
+	use, err := s.share.group.OpenMemoryUse()
 	if err != nil {
 		return err
 	}
 	if use != nil {
 		files.Add(wire.FileMemoryUse, use)
 	}
-	spec := wire.Encode(wire.MeminfoSpec{Total: s.limits.MemoryBytes})
-	return s.room.control.SendFiles(wire.Message{Kind: wire.KindMeminfo, ID: s.number, Spec: spec}, &files)
+	spec := wire.Encode(wire.MeminfoSpec{Total: s.share.limits.MemoryBytes})
+	return s.room.process.control.SendFiles(wire.Message{Kind: wire.KindMeminfo, ID: s.number, Spec: spec}, &files)
 }
 
 // noteBuilt records the properties of a file system that was built for the sandbox.
@@ -341,14 +320,14 @@ func (s *Sandbox) noteBuilt(ctx context.Context, built wire.Message) {
 	if (s.options.Files != "" || len(s.options.Layers) > 0) && len(built.Notes) > 0 {
 		s.room.options.Logger.WarnContext(ctx, "a sandbox was restored", "layers", s.options.Layers, "files", s.options.Files, "notes", built.Notes)
 	}
-	s.notes, s.lost = append(s.notes, built.Notes...), built.Trees
+	s.files.note(built)
 }
 
 // explain finds out why a process died without an error message.
 func (s *Sandbox) explain(ctx context.Context, doing string, err error) error {
 	if errors.Is(err, wire.ErrPeerEnded) {
 		select {
-		case <-s.exited:
+		case <-s.process.exited:
 			if err = s.Err(); !errors.Is(err, ErrRoomEnded) {
 				err = s.causeOfDeath()
 			}
@@ -359,13 +338,13 @@ func (s *Sandbox) explain(ctx context.Context, doing string, err error) error {
 }
 
 func (s *Sandbox) causeOfDeath() error {
-	if s.room.runner.killed(s.status) && s.OOMKills() > 0 {
+	if s.room.runner.killed(s.process.status) && s.OOMKills() > 0 {
 		return engine.ErrOutOfMemory
 	}
-	if s.status.Signaled() {
-		return fmt.Errorf("envd was ended by signal %d (%v)", int(s.status.Signal()), s.status.Signal())
+	if s.process.status.Signaled() {
+		return fmt.Errorf("envd was ended by signal %d (%v)", int(s.process.status.Signal()), s.process.status.Signal())
 	}
-	return fmt.Errorf("envd exited with status %d", s.status.ExitStatus())
+	return fmt.Errorf("envd exited with status %d", s.process.status.ExitStatus())
 }
 
 func (s *Sandbox) sendInit(ctx context.Context, pid int, mounter *os.File) error {
@@ -386,26 +365,4 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int, mounter *os.File) error
 		return s.explain(ctx, "hand over the template", err)
 	}
 	return nil
-}
-
-// pidOf returns the id, in this process's pid namespace, of the process that a pidfd refers to. If
-// the pidfd has been closed, pidOf returns an error.
-func pidOf(pidfd *os.File) (int, error) {
-	raw, err := pidfd.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var data []byte
-	closed := raw.Control(func(fd uintptr) { data, err = os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd)) })
-	if err := cmp.Or(closed, err); err != nil {
-		return 0, err
-	}
-	for line := range bytes.Lines(data) {
-		if value, ok := bytes.CutPrefix(line, []byte("Pid:")); ok {
-			if pid, err := strconv.Atoi(string(bytes.TrimSpace(value))); err == nil && pid > 0 {
-				return pid, nil
-			}
-		}
-	}
-	return 0, wire.ErrPeerEnded
 }

@@ -38,13 +38,13 @@ func TestFilesOfTheFirstStage(t *testing.T) {
 			must.Do(t, inside.SendFiles(wire.Message{Kind: wire.KindReady, Notes: []string{"noted"}}, &files))
 			s := &Sandbox{room: &Room{runner: &gvisor{}, options: Options{Logger: slog.New(slog.DiscardHandler)}}, envd: envd}
 			err = s.awaitBuilt(t.Context())
-			if s.files != nil {
-				defer s.files.Close()
+			if s.files.written != nil {
+				defer s.files.written.Close()
 			}
 			if tt.want == "" {
 				must.Do(t, err)
-				if s.files == nil || len(s.notes) != 1 {
-					t.Errorf("the files are %v, the notes %q", s.files, s.notes)
+				if s.files.written == nil || len(s.files.notes) != 1 {
+					t.Errorf("the files are %v, the notes %q", s.files.written, s.files.notes)
 				}
 				return
 			}

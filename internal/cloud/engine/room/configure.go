@@ -23,7 +23,7 @@ func (s *Sandbox) configure(ctx context.Context, text []byte, as wire.Role) erro
 	var files wire.Files
 	defer files.Close()
 	files.Add(wire.FileConfig, config)
-	for name, open := range map[wire.FileName]func() (*os.File, error){wire.FileOOMKills: s.group.OpenOOMKills, wire.FileMemoryUse: s.group.OpenMemoryUse} {
+	for name, open := range map[wire.FileName]func() (*os.File, error){wire.FileOOMKills: s.share.group.OpenOOMKills, wire.FileMemoryUse: s.share.group.OpenMemoryUse} {
 		if f, err := open(); err != nil {
 			return fmt.Errorf("limit: %w", err)
 		} else if f != nil {
@@ -45,20 +45,20 @@ func (s *Sandbox) configure(ctx context.Context, text []byte, as wire.Role) erro
 
 // name makes the room set the hostname.
 func (s *Sandbox) name() error {
-	if err := s.room.control.Send(wire.Message{Kind: wire.KindName, ID: s.number, Host: s.options.ID}); err != nil {
+	if err := s.room.process.control.Send(wire.Message{Kind: wire.KindName, ID: s.number, Host: s.options.ID}); err != nil {
 		return fmt.Errorf("ask the room: %w", err)
 	}
 	select {
-	case err := <-s.told:
+	case err := <-s.process.told:
 		return err
-	case <-s.exited:
+	case <-s.process.exited:
 		return s.causeOfDeath()
 	}
 }
 
 // rlimits returns the resource limits (setrlimit) of each process of the sandbox.
 func (s *Sandbox) rlimits() ([]wire.Rlimit, error) {
-	files, err := openFiles(s.room.runner.openers(s.limits.MaxProcesses))
+	files, err := openFiles(s.room.runner.openers(s.share.limits.MaxProcesses))
 	if err != nil {
 		return nil, err
 	}

@@ -215,8 +215,8 @@ func TestCloudProcesses(t *testing.T) {
 	const all, each = 250, 200
 	r := startRoom(t, Options{Processes: all})
 	defer r.Close()
-	if r.ids.ranged && r.groups.How("pids") == "" {
-		t.Skipf("nothing counts the processes of all sandboxes: %s", r.groups.Why["pids"])
+	if r.ids.ranged && r.keeper.groups.How("pids") == "" {
+		t.Skipf("nothing counts the processes of all sandboxes: %s", r.keeper.groups.Why["pids"])
 	}
 	limits := engine.Limits{MaxProcesses: each}
 	var sandboxes []*Sandbox

@@ -88,7 +88,7 @@ func TestWithoutWay(t *testing.T) {
 		t.Errorf("a name: %+v", got)
 	}
 	s.SetEgress(&testEgress{closed: true})
-	r.judgeEgressPath(&Sandbox{noExit: "nftables: no such file"})
+	r.judgeEgressPath(&Sandbox{traffic: traffic{noExit: "nftables: no such file"}})
 	if report := r.Report(); report.Egress != "proxy only: nftables: no such file" || !strings.Contains(strings.Join(report.Notes, " "), "modprobe nft_tproxy") || r.egressPath != wire.EgressNone {
 		t.Errorf("%+v", report)
 	}

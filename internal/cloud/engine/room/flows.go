@@ -32,12 +32,12 @@ func (s *Sandbox) serve() {
 			continue
 		}
 		if failed || errors.Is(err, wire.ErrProtocol) {
-			s.fail(err)
+			s.life.fail(err)
 			s.room.killProcess(s) // envd may report its end and continue
 		}
-		<-s.died
-		s.fail(s.causeOfDeath())
-		go func() { _ = s.close() }() // in the background, because it waits for this function
+		<-s.process.died
+		s.life.fail(s.causeOfDeath())
+		go func() { _ = s.life.close() }() // in the background, because it waits for this function
 		return
 	}
 }
@@ -65,15 +65,15 @@ func (s *Sandbox) answer(m wire.Message) error {
 	if m.Kind != wire.KindEgress || m.ID == 0 || m.Host == "" || len(m.Host) > 255 || m.Port == 0 {
 		return fmt.Errorf("%w: %.20q", wire.ErrProtocol, m.Kind)
 	}
-	connected, err := s.dialling.Take()
+	connected, err := s.traffic.dialling.Take()
 	if err != nil {
 		return s.refuse(m.ID, err)
 	}
-	if err := s.room.flows.take(&s.carried); err != nil {
+	if err := s.traffic.budget.take(&s.traffic.carried); err != nil {
 		connected()
 		return s.refuse(m.ID, err)
 	}
-	s.flows.Go(func() { s.carry(m, connected) })
+	s.traffic.flows.Go(func() { s.carry(m, connected) })
 	return nil
 }
 
@@ -84,12 +84,17 @@ func (s *Sandbox) refuse(id uint64, err error) error {
 	return nil
 }
 
+// warnOfFlows logs that connections out of the sandbox are refused.
+func (s *Sandbox) warnOfFlows(ctx context.Context, err error) {
+	s.room.options.Logger.WarnContext(ctx, "connections out of a sandbox are refused", "sandbox", s.options.ID, "error", err)
+}
+
 // carry dials a connection that envd requested, and copies data until both directions have ended. It
 // calls connected when the connection is made, at the latest when it returns.
 func (s *Sandbox) carry(m wire.Message, connected func()) {
-	defer s.room.flows.release(&s.carried)
+	defer s.traffic.budget.release(&s.traffic.carried)
 	defer connected()
-	grant := s.access.Grant()
+	grant := s.traffic.access.Grant()
 	conn, err := grant.Dial(m.Host, m.Port)
 	if err != nil {
 		_ = s.refuse(m.ID, err)
@@ -126,10 +131,10 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {
 		return nil, engine.ErrPortClosed
 	}
-	if s.reason.Load() != nil {
+	if s.life.err() != nil {
 		return nil, engine.ErrGone
 	}
-	release, err := s.slots.Take(port)
+	release, err := s.traffic.slots.Take(port)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +148,7 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 		return nil, context.Cause(ctx)
 	case errors.Is(err, engine.ErrPortClosed), errors.Is(err, engine.ErrTooMany), errors.Is(err, engine.ErrFrozen):
 		return nil, err
-	case s.entrance.IsShut():
+	case s.traffic.entrance.IsShut():
 		return nil, engine.ErrFrozen
 	}
 	return nil, s.whyUnanswered(err)
@@ -156,14 +161,14 @@ func (s *Sandbox) reach(ctx context.Context, port int, release func()) (*stream,
 	switch {
 	case protocol.OwnPort(port), dial == nil:
 		return s.askEnvd(ctx, port, release)
-	case s.entrance.IsShut(): // the kernel would take the connection for the program
+	case s.traffic.entrance.IsShut(): // the kernel would take the connection for the program
 		return nil, engine.ErrFrozen
 	}
 	conn, err := dial(ctx, uint16(port))
 	if err != nil {
 		return nil, err
 	}
-	return s.enter(conn, release)
+	return s.traffic.enter(conn, release)
 }
 
 // askEnvd makes envd connect a stream to a port.
@@ -172,7 +177,7 @@ func (s *Sandbox) askEnvd(ctx context.Context, port int, release func()) (*strea
 	if err != nil {
 		return nil, err
 	}
-	st, err := s.enter(conn, release)
+	st, err := s.traffic.enter(conn, release)
 	if err != nil {
 		theirs.Close()
 		return nil, err
@@ -189,19 +194,6 @@ func (s *Sandbox) askEnvd(ctx context.Context, port int, release func()) (*strea
 	return st, nil
 }
 
-// enter counts a connection into the sandbox. A freeze cuts the counted connections.
-func (s *Sandbox) enter(conn halfCloser, release func()) (*stream, error) {
-	leave, err := s.entrance.Enter(func() { _ = conn.Close() }) // its user still has to close the stream
-	if err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
-	return &stream{conn, func() {
-		leave()
-		release()
-	}}, nil
-}
-
 // whyUnanswered returns the error for a sandbox that did not answer. It distinguishes a sandbox
 // that is ending from one that only does not answer: the sockets of a sandbox that is ending close
 // before the room reports the end.
@@ -212,7 +204,7 @@ func (s *Sandbox) whyUnanswered(err error) error {
 		return err
 	}
 	select {
-	case <-s.done:
+	case <-s.life.done:
 		return engine.ErrGone
 	case <-patience.C:
 		return err
@@ -236,21 +228,4 @@ func readStatus(ctx context.Context, conn net.Conn) error {
 		return err
 	}
 	return conn.SetReadDeadline(time.Time{})
-}
-
-// stream is a connection that is counted until it is closed.
-type stream struct {
-	halfCloser
-	release func()
-}
-
-// halfCloser is a connection that can be closed in one direction.
-type halfCloser interface {
-	net.Conn
-	CloseWrite() error
-}
-
-func (s *stream) Close() error {
-	defer s.release()
-	return s.halfCloser.Close()
 }

@@ -42,10 +42,10 @@ func TestFailedConnectionsAreReturned(t *testing.T) {
 			if tt.noAccess {
 				egress = nil
 			}
-			s := &Sandbox{room: &Room{}, envd: envd, access: link.NewAccess(t.Context(), egress)}
-			s.room.flows.left = budget
+			s := &Sandbox{envd: envd, traffic: newTraffic(&flowBudget{left: budget}, nil)}
+			s.traffic.access = link.NewAccess(t.Context(), egress)
 			for range connections {
-				must.Do(t, s.room.flows.take(&s.carried))
+				must.Do(t, s.traffic.budget.take(&s.traffic.carried))
 			}
 			for id := range uint64(connections) {
 				connected := false
@@ -60,8 +60,8 @@ func TestFailedConnectionsAreReturned(t *testing.T) {
 					t.Errorf("connection %d was answered with %+v and error %v", id, m, err)
 				}
 			}
-			if s.carried.open != 0 || s.room.flows.left != budget {
-				t.Errorf("%d connections are counted, and the budget is %d, want none and %d", s.carried.open, s.room.flows.left, budget)
+			if s.traffic.carried.open != 0 || s.traffic.budget.left != budget {
+				t.Errorf("%d connections are counted, and the budget is %d, want none and %d", s.traffic.carried.open, s.traffic.budget.left, budget)
 			}
 			if tt.dial != nil && (made != connections || open != 0) {
 				t.Errorf("of %d connections %d are open, want none of %d", made, open, connections)

@@ -6,8 +6,6 @@ import (
 	"context"
 	"os"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -25,7 +23,7 @@ const (
 // message of envd. Until then it has no owner, no variables and no directory. If forkAhead orders
 // no kernel, the sandbox's first kernel is ordered on demand.
 func (s *Sandbox) forkAhead(ctx context.Context) {
-	if s.forked != nil || !s.room.zygote.isWarm() {
+	if s.kernels.waiting() || !s.room.zygote.isWarm() {
 		return
 	}
 	kernel, err := s.orderKernel(true)
@@ -33,7 +31,7 @@ func (s *Sandbox) forkAhead(ctx context.Context) {
 		s.room.options.Logger.DebugContext(ctx, "no kernel could be forked ahead", "error", err)
 		return
 	}
-	s.forked = kernel
+	s.kernels.keep(kernel)
 }
 
 // forkForReady forks a kernel for each warm sandbox that has none.
@@ -51,41 +49,16 @@ func (r *Room) forkForReady(ctx context.Context) {
 
 // takeForked returns the socket of the kernel that was forked ahead, if the kernel still exists.
 func (s *Sandbox) takeForked() *os.File {
-	s.ranCode = true
+	s.kernels.ran = true
 	s.room.warm.codeRuns.Store(true)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	kernel := s.forked
-	s.forked = nil
-	if kernel != nil && hungUp(kernel) {
-		kernel.Close()
-		return nil
-	}
-	return kernel
-}
-
-// hungUp reports whether the kernel at the other end of the socket is gone.
-func hungUp(kernel *os.File) bool {
-	polled := []unix.PollFd{{Fd: int32(kernel.Fd()), Events: unix.POLLRDHUP}}
-	n, err := unix.Poll(polled, 0)
-	return n != 0 || err != nil
-}
-
-// endForked ends the kernel that was forked ahead, by closing its socket.
-func (s *Sandbox) endForked() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.forked != nil {
-		s.forked.Close()
-		s.forked = nil
-	}
+	return s.kernels.take()
 }
 
 // noteCode is called when a used sandbox has ended. If no code was run in the sandbox, noteCode
 // records this: the next sandbox then most likely runs only a command, too, and the fork of a kernel
 // would slow it down. If code was run, noteCode does nothing.
 func (s *Sandbox) noteCode() {
-	if s.endLife != nil && !s.ranCode {
+	if !s.kernels.ran {
 		s.room.warm.codeRuns.Store(false)
 	}
 }

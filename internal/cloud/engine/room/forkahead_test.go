@@ -4,11 +4,9 @@ package room
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -45,7 +43,7 @@ func forkingRoom(t *testing.T, count int) forking {
 			t.Error(err)
 		}
 	})
-	r.unusedTime = time.Hour // a test may take longer than kernels wait
+	r.zygote.unusedTime = time.Hour // a test may take longer than kernels wait
 	r.awaitOrders(t, count)
 	return r
 }
@@ -82,7 +80,7 @@ func (r forking) awaitOrders(t *testing.T, count int) {
 func (r forking) forkedAhead() (n int) {
 	for range len(r.warm.ready) {
 		s := <-r.warm.ready
-		if s.forked != nil {
+		if s.kernels.ahead != nil {
 			n++
 		}
 		r.warm.ready <- s
@@ -99,13 +97,6 @@ func awaitKernels(t *testing.T, s *Sandbox, want string) {
 	})
 }
 
-// waiting reports whether a kernel that was forked ahead waits in the sandbox.
-func (s *Sandbox) waiting() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.forked != nil
-}
-
 // TestForkAhead checks that every warm sandbox has a kernel, and gets it as its first one,
 // even if the sandbox was made before there was a zygote.
 func TestForkAhead(t *testing.T) {
@@ -113,12 +104,12 @@ func TestForkAhead(t *testing.T) {
 	r := forkingRoom(t, 2)
 	for _, id := range []string{"one", "two"} {
 		s := newSandbox(t, r.Room, engine.SandboxOptions{ID: id})
-		if !s.waiting() {
+		if !s.kernels.waiting() {
 			t.Fatalf("sandbox %s has no kernel", id)
 		}
 		awaitKernels(t, s, "1")
 		getKernel(t, s)
-		if s.waiting() {
+		if s.kernels.waiting() {
 			t.Errorf("sandbox %s did not get the kernel that was forked ahead", id)
 		}
 		awaitKernels(t, s, "0") // no client has talked to it
@@ -133,7 +124,7 @@ func TestForkAheadDies(t *testing.T) {
 	r := forkingRoom(t, 1)
 	s := newSandbox(t, r.Room, engine.SandboxOptions{ID: "dies"})
 	awaitKernels(t, s, "1")
-	forked := s.forked
+	forked := s.kernels.ahead
 	patience.Until(t, "its socket is closed", func() bool {
 		// This is repeated, because the first process found may be the one that becomes the
 		// kernel.
@@ -155,7 +146,7 @@ func TestForkAheadRefit(t *testing.T) {
 	layers := []string{layerOf(t, newSandbox(t, r.Room, engine.SandboxOptions{}))}
 	r.awaitOrders(t, 1)
 	s := newSandbox(t, r.Room, engine.SandboxOptions{ID: "refitted", Layers: layers})
-	if s.forked != nil {
+	if s.kernels.ahead != nil {
 		t.Error("it still has its kernel")
 	}
 	awaitKernels(t, s, "0")
@@ -168,7 +159,7 @@ func TestForkAheadUnused(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, forkingRoom(t, 1).Room, engine.SandboxOptions{ID: "unused"})
 	awaitKernels(t, s, "1")
-	s.endForked() // unusedTime has passed
+	s.kernels.endAhead() // unusedTime has passed
 	awaitKernels(t, s, "0")
 	getKernel(t, s)
 }
@@ -179,13 +170,13 @@ func TestForkAheadFrozen(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, forkingRoom(t, 1).Room, engine.SandboxOptions{ID: "frozen"})
 	awaitKernels(t, s, "1")
-	if pids, known, err := s.group.Processes(); known && (err != nil || len(pids) < 2) {
+	if pids, known, err := s.share.group.Processes(); known && (err != nil || len(pids) < 2) {
 		t.Errorf("got processes %v, %v in its group, want envd and the kernel", pids, err)
 	}
 	must.Do(t, s.Freeze(t.Context()))
 	must.Do(t, s.Thaw(t.Context()))
 	awaitKernels(t, s, "1")
-	if hungUp(s.forked) {
+	if hungUp(s.kernels.ahead) {
 		t.Error("the kernel is gone")
 	}
 	getKernel(t, s)
@@ -223,19 +214,4 @@ func TestForkAheadAfterCommands(t *testing.T) {
 		t.Error("only commands were run, and the next sandbox gets a kernel at once")
 	}
 	r.awaitOrders(t, 1) // ordered as soon as there are no requests
-}
-
-// TestUnusedKernelIsEndedAtOnce checks that its socket is closed, and not only when nothing refers to it.
-func TestUnusedKernelIsEndedAtOnce(t *testing.T) {
-	t.Parallel()
-	socket, other, err := os.Pipe()
-	must.Do(t, err)
-	defer other.Close()
-	s := &Sandbox{forked: socket}
-	for range 2 { // the second time nothing happens
-		s.endForked()
-	}
-	if _, err := socket.Stat(); !errors.Is(err, os.ErrClosed) || s.forked != nil {
-		t.Errorf("the socket is open, or still known: %v", err)
-	}
 }

@@ -8,16 +8,11 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/halt"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // freezeTimeout bounds a freeze. A freeze takes some milliseconds, or longer if a process waits for a
@@ -26,27 +21,13 @@ const freezeTimeout = 10 * time.Second
 
 var errFreezeTimeout = fmt.Errorf("the processes had not all stopped within %v", freezeTimeout)
 
-// pause is the state that the freezing of a sandbox needs in addition to its standstill.
-type pause struct {
-	asked uint64 // number of requests to the process that runs gVisor; guarded by the turn of the standstill
-	// answers carries the answers of the process that runs gVisor. It is guarded by the turn of the
-	// standstill, too.
-	answers chan wire.Message
-
-	ordering sync.Mutex // held while a new kernel is requested; guards held and ordered
-	held     bool       // no kernel may be ordered
-	ordered  []int      // pipes; each becomes readable when an ordered kernel has joined the groups or has failed
-}
-
-func newPause() pause { return pause{answers: make(chan wire.Message, 4)} }
-
 // Freeze stops every process of the sandbox until [Sandbox.Thaw], and cuts every connection into
 // it and out of it. If it fails, or ctx ends, all processes continue.
-func (s *Sandbox) Freeze(ctx context.Context) error { return s.frozen(s.standstill.Freeze(ctx)) }
+func (s *Sandbox) Freeze(ctx context.Context) error { return s.frozen(s.pause.standstill.Freeze(ctx)) }
 
 // Hold stops every process of the sandbox until [Sandbox.Thaw]. It does not cut the sandbox's
 // connections; their data waits until the thaw. If Hold fails, or ctx ends, all processes continue.
-func (s *Sandbox) Hold(ctx context.Context) error { return s.frozen(s.standstill.Hold(ctx)) }
+func (s *Sandbox) Hold(ctx context.Context) error { return s.frozen(s.pause.standstill.Hold(ctx)) }
 
 // frozen wraps the error of a freeze. It returns nil if err is nil.
 func (s *Sandbox) frozen(err error) error {
@@ -58,7 +39,7 @@ func (s *Sandbox) frozen(err error) error {
 
 // Thaw lets the processes of a frozen sandbox run again.
 func (s *Sandbox) Thaw(ctx context.Context) error {
-	if err := s.standstill.Thaw(ctx); err != nil {
+	if err := s.pause.standstill.Thaw(ctx); err != nil {
 		return fmt.Errorf("room: thaw sandbox %s: %w", s.options.ID, err)
 	}
 	return nil
@@ -83,16 +64,16 @@ func (s *Sandbox) stop(ctx context.Context) (resume func(context.Context) error,
 
 // stopProcesses stops all processes of s, and returns the function that lets them run again.
 func (direct) stopProcesses(ctx context.Context, s *Sandbox) (thaw func() error, err error) {
-	if f := s.group.Freezer(); f != nil {
+	if f := s.share.group.Freezer(); f != nil {
 		if err = f.Freeze(ctx); err == nil {
 			return f.Thaw, nil
 		}
-		if ctx.Err() != nil || s.reason.Load() != nil {
+		if ctx.Err() != nil || s.life.err() != nil {
 			return nil, err
 		}
 		s.room.options.Logger.WarnContext(ctx, "a sandbox is stopped by signals: its control group does not freeze", "sandbox", s.options.ID, "error", err)
 	}
-	envd, err := pidOf(s.pidfd)
+	envd, err := s.process.pid()
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +105,7 @@ func (s *Sandbox) members(envd int) (m members, err error) {
 func groupsOf(pid int) ([]byte, error) { return os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)) }
 
 func (m members) List() ([]int, error) {
-	if pids, known, err := m.group.Processes(); known {
+	if pids, known, err := m.share.group.Processes(); known {
 		return pids, err
 	}
 	all := []int{m.envd}
@@ -139,11 +120,11 @@ func (m members) List() ([]int, error) {
 }
 
 func (m members) Has(pid int) bool {
-	if groups, err := groupsOf(pid); err != nil || len(m.group.Dirs) > 0 && bytes.Equal(groups, m.groups) {
+	if groups, err := groupsOf(pid); err != nil || len(m.share.group.Dirs) > 0 && bytes.Equal(groups, m.groups) {
 		return err == nil
 	}
 	// A process whose first thread has ended is found in its groups only by its other threads.
-	if pids, known, err := m.group.Processes(); known {
+	if pids, known, err := m.share.group.Processes(); known {
 		return err == nil && slices.Contains(pids, pid)
 	}
 	for pid != m.envd {
@@ -156,95 +137,11 @@ func (m members) Has(pid int) bool {
 	return true
 }
 
-// joinPatience bounds the wait for ordered kernels. A kernel that joins later has to wait for envd,
-// and envd does not answer before the thaw.
-const joinPatience = time.Second
-
-// holdKernels forbids new orders of kernels. It waits until the kernels that are already ordered have
-// joined the processes of the sandbox.
-func (p *pause) holdKernels(ctx context.Context) {
-	p.ordering.Lock()
-	defer p.ordering.Unlock()
-	p.held = true
-	for deadline := time.Now().Add(joinPatience); ctx.Err() == nil && time.Now().Before(deadline); {
-		if p.forgetJoined(20*time.Millisecond) == 0 {
-			return
-		}
-	}
-}
-
-// orderKernels allows ordering kernels again.
-func (p *pause) orderKernels() {
-	p.ordering.Lock()
-	defer p.ordering.Unlock()
-	p.held = false
-}
-
-// order runs f. f orders a kernel, and passes the file joined to the kernel. When the kernel has
-// joined the sandbox's control groups, it also writes to joined, in the same way as to the files of
-// the groups.
-func (p *pause) order(f func(joined *os.File) error) error {
-	p.ordering.Lock()
-	defer p.ordering.Unlock()
-	if p.held {
-		return engine.ErrFrozen
-	}
-	p.forgetJoined(0)
-	var ends [2]int
-	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
-		return os.NewSyscallError("pipe2", err)
-	}
-	joined := os.NewFile(uintptr(ends[1]), "joined")
-	defer joined.Close()
-	if err := f(joined); err != nil {
-		wire.CloseFD(ends[0])
-		return err
-	}
-	p.ordered = append(p.ordered, ends[0])
-	return nil
-}
-
-// forgetJoined waits until an ordered kernel has joined the sandbox's control groups or has failed,
-// but at most for the given time. It removes all such kernels from p.ordered, and returns the
-// number of kernels that remain there.
-func (p *pause) forgetJoined(wait time.Duration) (left int) {
-	if len(p.ordered) == 0 {
-		return 0
-	}
-	polled := make([]unix.PollFd, len(p.ordered))
-	for i, fd := range p.ordered {
-		polled[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
-	}
-	if _, err := unix.Poll(polled, int(wait.Milliseconds())); err != nil {
-		return len(p.ordered) // interrupted
-	}
-	p.ordered = p.ordered[:0]
-	for _, fd := range polled {
-		if fd.Revents == 0 {
-			p.ordered = append(p.ordered, int(fd.Fd))
-			continue
-		}
-		wire.CloseFD(int(fd.Fd))
-	}
-	return len(p.ordered)
-}
-
-// end forgets all orders.
-func (p *pause) end() {
-	p.ordering.Lock()
-	defer p.ordering.Unlock()
-	p.held = true
-	for _, fd := range p.ordered {
-		wire.CloseFD(fd)
-	}
-	p.ordered = nil
-}
-
 // Memory returns the bytes of memory in use that cannot be reclaimed, including files of the
 // sandbox. If no control group counts these bytes, Memory returns the memory of the processes,
 // without files. 0 means unknown.
 func (s *Sandbox) Memory() int64 {
-	f, err := s.group.OpenMemoryUse()
+	f, err := s.share.group.OpenMemoryUse()
 	if err != nil {
 		return 0 // the sandbox has ended
 	}

@@ -52,8 +52,8 @@ func eachFreezeWithin(t *testing.T, limits engine.Limits, test func(t *testing.T
 				s := newSandbox(t, r, engine.SandboxOptions{Limits: limits})
 				switch {
 				case means == bySignals:
-					s.group = withoutFreezer(s.group)
-				case s.group.Freezer() == nil:
+					s.share.group = withoutFreezer(s.share.group)
+				case s.share.group.Freezer() == nil:
 					t.Skipf("no group freezes here: %s", r.Report().Pause)
 				}
 				test(t, s, means)
@@ -193,7 +193,7 @@ func TestFreeze(t *testing.T) {
 				t.Errorf("the process that was stopped before, and what was seen: got %q, want T", got.Output)
 			}
 		}
-		if after := sh(t, s, "ls -l /proc/[0-9]*/exe 2>/dev/null | grep -c python"); s.root == nil && after.Output != before.Output {
+		if after := sh(t, s, "ls -l /proc/[0-9]*/exe 2>/dev/null | grep -c python"); s.files.root == nil && after.Output != before.Output {
 			t.Errorf("there are %s processes, there were %s", after.Output, before.Output)
 		}
 		used := timeUsed(t, s)
@@ -300,7 +300,7 @@ func TestFreezeBomb(t *testing.T) {
 			t.Skip("its processes are not limited on every machine")
 		}
 		background(t, s, "exec python3 -c '"+bomb+"'")
-		envd, err := pidOf(s.pidfd)
+		envd, err := pidOf(s.process.pidfd)
 		must.Do(t, err)
 		patience.Until(t, "the sandbox is full", func() bool {
 			pids, err := members{Sandbox: s, envd: envd}.List()
@@ -330,7 +330,7 @@ func TestFreezeAndClose(t *testing.T) {
 		another := func(id string) *Sandbox {
 			next := newSandbox(t, s.room, engine.SandboxOptions{ID: id})
 			if means == bySignals {
-				next.group = withoutFreezer(next.group)
+				next.share.group = withoutFreezer(next.share.group)
 			}
 			return next
 		}
@@ -361,12 +361,12 @@ func TestFreezeAndClose(t *testing.T) {
 				}
 			})
 			both.Wait()
-			for _, h := range s.group.Dirs {
+			for _, h := range s.share.group.Dirs {
 				if exists(h.Dir) {
 					t.Errorf("%s is left", h.Dir)
 				}
 			}
-			for _, dir := range s.room.groups.Directories() {
+			for _, dir := range s.room.keeper.groups.Directories() {
 				if exists(filepath.Join(dir, strconv.FormatUint(s.number, 10))) {
 					t.Errorf("a group is left in %s", dir)
 				}
@@ -391,17 +391,17 @@ func TestCloseWhileForking(t *testing.T) {
 		t.Run(means, func(t *testing.T) {
 			s := newSandbox(t, r, engine.SandboxOptions{})
 			switch {
-			case len(s.group.Dirs) == 0:
+			case len(s.share.group.Dirs) == 0:
 				t.Skip("only a group lists the process")
 			case means == bySignals:
-				s.group = withoutFreezer(s.group)
-			case s.group.Freezer() == nil:
+				s.share.group = withoutFreezer(s.share.group)
+			case s.share.group.Freezer() == nil:
 				t.Skip(r.Report().Pause)
 			}
-			envd, err := pidOf(s.pidfd)
+			envd, err := pidOf(s.process.pidfd)
 			must.Do(t, err)
 			var joins strings.Builder
-			for _, h := range s.group.Dirs {
+			for _, h := range s.share.group.Dirs {
 				fmt.Fprintf(&joins, "echo 0 >%s/cgroup.procs; ", h.Dir)
 			}
 			forking := exec.Command("sh", "-c", fmt.Sprintf("%sexec nsenter --pid --target %d sleep 1000", &joins, envd))
@@ -488,8 +488,8 @@ func TestFreezeKernel(t *testing.T) {
 		t.Run(means, func(t *testing.T) {
 			s := newSandbox(t, r, engine.SandboxOptions{ID: means})
 			if means == bySignals {
-				s.group = withoutFreezer(s.group)
-			} else if s.group.Freezer() == nil {
+				s.share.group = withoutFreezer(s.share.group)
+			} else if s.share.group.Freezer() == nil {
 				t.Skip(r.Report().Pause)
 			}
 			background(t, s, "while :; do :; done")
@@ -542,8 +542,8 @@ func BenchmarkFreeze(b *testing.B) {
 			r := newRoomOn(b, engine.Full)
 			s := newSandbox(b, r, engine.SandboxOptions{})
 			if means == bySignals {
-				s.group = withoutFreezer(s.group)
-			} else if s.group.Freezer() == nil {
+				s.share.group = withoutFreezer(s.share.group)
+			} else if s.share.group.Freezer() == nil {
 				b.Skip(r.Report().Pause)
 			}
 			background(b, s, `exec python3 -c '

@@ -19,7 +19,7 @@ func (r *Room) startGuard(ctx context.Context, room, stderr *os.File) (*spawn.Pr
 	if err != nil {
 		return nil, nil, err
 	}
-	guard, err := spawn.Start(r.binary, fd3, stderr, &syscall.SysProcAttr{Setsid: true}, spawn.Placement{})
+	guard, err := spawn.Start(r.keeper.binary, fd3, stderr, &syscall.SysProcAttr{Setsid: true}, spawn.Placement{})
 	fd3.Close()
 	if err != nil {
 		conn.Close()

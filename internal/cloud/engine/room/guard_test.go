@@ -67,7 +67,7 @@ func TestGuardThatSaysNothing(t *testing.T) {
 	must.Do(t, err)
 	defer room.Close()
 	program.giveUp(t, func(ctx context.Context) error {
-		_, _, err := (&Room{binary: binary}).startGuard(ctx, room, nil)
+		_, _, err := (&Room{keeper: &Keeper{binary: binary}}).startGuard(ctx, room, nil)
 		return err
 	})
 }

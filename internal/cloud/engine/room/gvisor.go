@@ -55,7 +55,7 @@ func (g *gvisor) build(spec *wire.InitSpec, files *wire.Files) (err error) {
 
 // takeBuilt takes the sandbox's files only: gVisor has a /proc/meminfo of its own.
 func (*gvisor) takeBuilt(s *Sandbox, files *wire.Files) (err error) {
-	s.files, err = files.Take(wire.FileFiles)
+	s.files.written, err = files.Take(wire.FileFiles)
 	return err
 }
 
@@ -102,7 +102,7 @@ func (g *gvisor) showProgram(files *wire.Files) (path string, err error) {
 	if !g.room.ranged() {
 		return g.copiedBinary()
 	}
-	fd, err := unix.OpenTree(int(g.room.binary.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	fd, err := unix.OpenTree(int(g.room.keeper.binary.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {
 		return "", fmt.Errorf("clone the mount of the program: %w", err)
 	}
@@ -125,11 +125,11 @@ func (g *gvisor) copiedBinary() (string, error) {
 		return "", err
 	}
 	defer temporary.Close()
-	info, err := r.binary.Stat()
+	info, err := r.keeper.binary.Stat()
 	if err != nil {
 		return "", err
 	}
-	if _, err := io.Copy(temporary, io.NewSectionReader(r.binary, 0, info.Size())); err != nil {
+	if _, err := io.Copy(temporary, io.NewSectionReader(r.keeper.binary, 0, info.Size())); err != nil {
 		return "", fmt.Errorf("copy the program: %w", err)
 	}
 	if err := temporary.Chmod(0o555); err != nil {

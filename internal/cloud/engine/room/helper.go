@@ -34,7 +34,7 @@ func (r *Room) startHelper(slot uint32, namespaces uintptr) (*helper, error) {
 	if err != nil {
 		return nil, err
 	}
-	process, err := spawn.Start(r.binary, fd3, nil, attr, spawn.Placement{})
+	process, err := spawn.Start(r.keeper.binary, fd3, nil, attr, spawn.Placement{})
 	fd3.Close()
 	if err != nil {
 		conn.Close()

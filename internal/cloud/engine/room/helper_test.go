@@ -17,7 +17,7 @@ func TestHelperThatStandsStill(t *testing.T) {
 	binary, err := openBinary("", t.TempDir())
 	must.Do(t, err)
 	defer binary.Close()
-	h, err := (&Room{binary: binary}).startHelper(0, 0)
+	h, err := (&Room{keeper: &Keeper{binary: binary}}).startHelper(0, 0)
 	must.Do(t, err)
 	must.Do(t, unix.Kill(h.process.Cmd.Process.Pid, unix.SIGSTOP))
 	h.end()

@@ -39,8 +39,8 @@ func (s *Sandbox) mapTrees(pid int, paths []string) (trees []*os.File, err error
 	defer system.Close()
 	for i, path := range paths {
 		mapping := system
-		if i >= s.room.system {
-			if mapping, err = s.room.mappings.owned(s.room.binary, s.slot); err != nil {
+		if i >= s.room.trees.system {
+			if mapping, err = s.room.trees.mappings.owned(s.room.keeper.binary, s.slot); err != nil {
 				return trees, fmt.Errorf("map the ids of %s: %w", path, err)
 			}
 		}
@@ -50,7 +50,7 @@ func (s *Sandbox) mapTrees(pid int, paths []string) (trees []*os.File, err error
 		}
 		trees = append(trees, tree)
 		if note != "" {
-			s.notes = append(s.notes, note)
+			s.files.notes = append(s.files.notes, note)
 		}
 	}
 	return trees, nil

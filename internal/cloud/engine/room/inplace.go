@@ -84,7 +84,7 @@ func (inPlace) layout() string { return "a directory of their own" }
 
 func (p inPlace) place(s *Sandbox, request *wire.Message) error {
 	root, err := s.makeRoot()
-	s.root = &root
+	s.files.root = &root
 	if id, switched := p.room.restrictedID(s.slot); switched {
 		request.UID = uint32(id)
 	}
@@ -92,18 +92,18 @@ func (p inPlace) place(s *Sandbox, request *wire.Message) error {
 }
 
 func (inPlace) displace(s *Sandbox) error {
-	if s.root == nil {
+	if s.files.root == nil {
 		return nil // its start failed before
 	}
-	return place.Remove(s.root.Dir)
+	return place.Remove(s.files.root.Dir)
 }
 
 func (inPlace) disk(s *Sandbox) (disk unix.Statfs_t, ok bool) {
-	return disk, unix.Statfs(s.root.Dir, &disk) == nil
+	return disk, unix.Statfs(s.files.root.Dir, &disk) == nil
 }
 
 func (p inPlace) addSaved(s *Sandbox, spec *wire.SaveSpec, files *wire.Files) (uintptr, error) {
-	from, err := os.Open(s.root.Dir)
+	from, err := os.Open(s.files.root.Dir)
 	if err != nil {
 		return 0, err
 	}
@@ -123,7 +123,7 @@ func (p inPlace) processLimit(s *Sandbox) (uint64, bool) {
 	}
 	// Nothing counts all sandboxes together, so each gets a part.
 	part := max(p.room.options.Processes*counter.CloudPart/counter.SandboxPart, minProcesses)
-	return min(uint64(s.limits.MaxProcesses), uint64(part)), true
+	return min(uint64(s.share.limits.MaxProcesses), uint64(part)), true
 }
 
 func (inPlace) groupLimits(limits engine.Limits) engine.Limits { return limits }
@@ -165,24 +165,24 @@ func planRoots(dir string) string {
 // makeRoots makes the directory that contains the sandboxes' directories. Other users may pass
 // through this directory, but cannot list it.
 func (r *Room) makeRoots() error {
-	if err := os.Mkdir(r.roots, 0o711); err != nil {
-		info, errOfInfo := os.Lstat(r.roots)
+	if err := os.Mkdir(r.keeper.spec.Roots, 0o711); err != nil {
+		info, errOfInfo := os.Lstat(r.keeper.spec.Roots)
 		// An attempt at a stronger level may have made it.
 		if errOfInfo != nil || !info.IsDir() || !instance.OwnedByUs(info) {
-			if filepath.Dir(r.roots) == filepath.Clean(os.TempDir()) {
+			if filepath.Dir(r.keeper.spec.Roots) == filepath.Clean(os.TempDir()) {
 				err = fmt.Errorf("%w; set TMPDIR to a directory that other users may pass through", err)
 			}
 			return fmt.Errorf("make the directory of sandboxes: %w", err)
 		}
 	}
-	return os.Chmod(r.roots, 0o711)
+	return os.Chmod(r.keeper.spec.Roots, 0o711)
 }
 
 // makeRoot makes the directory of a sandbox, owned by the id that the sandbox will have. Its name
 // cannot be guessed: if sandboxes share an id, a sandbox that knew the name could change the mode
 // of the directory (Landlock does not check chmod).
 func (s *Sandbox) makeRoot() (place.Root, error) {
-	p := place.Root{Dir: filepath.Join(s.room.roots, rand.Text()), Restricted: s.room.level == engine.Restricted}
+	p := place.Root{Dir: filepath.Join(s.room.keeper.spec.Roots, rand.Text()), Restricted: s.room.level == engine.Restricted}
 	err := os.Mkdir(p.Dir, 0o700)
 	for _, dir := range []string{p.Home(), p.Temp()} {
 		err = errors.Join(err, os.MkdirAll(dir, 0o755))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
@@ -49,7 +50,7 @@ func TestRestricted(t *testing.T) {
 		{"core_pattern", "echo x > /proc/sys/kernel/core_pattern && echo ESCAPED"},
 		{"nested user namespace", "unshare -U true && echo ESCAPED"},
 		{"a mount", "mount -t tmpfs none $TMPDIR && echo ESCAPED"},
-		{"other sandboxes", "ls " + r.roots + " && echo ESCAPED"},
+		{"other sandboxes", "ls " + r.keeper.spec.Roots + " && echo ESCAPED"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -177,11 +178,11 @@ func TestFlood(t *testing.T) {
 			t.Errorf("%s\n%+v, want %s", tt.command, got, tt.want)
 		}
 	}
-	own := filepath.Join(s.root.Dir, "own")
+	own := filepath.Join(s.files.root.Dir, "own")
 	if got := call(t, s, "/own", testRequest{Command: own}); got.Output != "-rw-r-----" || got.Error != "" {
 		t.Errorf("envd's own file: %+v", got)
 	}
-	if got := call(t, s, "/own", testRequest{Command: filepath.Join(filepath.Dir(s.root.Dir), "own")}); !strings.Contains(got.Error, "denied") {
+	if got := call(t, s, "/own", testRequest{Command: filepath.Join(filepath.Dir(s.files.root.Dir), "own")}); !strings.Contains(got.Error, "denied") {
 		t.Errorf("envd's file in another directory: %+v", got)
 	}
 	if got := sh(t, s, "cat $TMPDIR/flood/failed"); got.Status == 0 {
@@ -226,7 +227,7 @@ func TestInPlace(t *testing.T) {
 			if got := sh(t, s, "setsid sh -c 'while :; do sleep 1000; done' >/dev/null 2>&1 & echo $!"); got.Status != 0 {
 				t.Errorf("%+v", got)
 			}
-			dir := s.root.Dir
+			dir := s.files.root.Dir
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
@@ -246,29 +247,31 @@ func TestInPlace(t *testing.T) {
 // TestMakeRoots checks that the directory of sandboxes is a new one or one of this user, and
 // never another user's in its place.
 func TestMakeRoots(t *testing.T) {
-	r := &Room{level: engine.Restricted, roots: filepath.Join(t.TempDir(), "sandboxes")}
+	r := &Room{level: engine.Restricted, keeper: &Keeper{spec: instance.Spec{Roots: filepath.Join(t.TempDir(), "sandboxes")}}}
 	for range 2 { // one for each level
 		if err := r.makeRoots(); err != nil {
 			t.Error(err)
 		}
 	}
-	if info, err := os.Lstat(r.roots); err != nil || info.Mode() != fs.ModeDir|0o711 {
+	if info, err := os.Lstat(r.keeper.spec.Roots); err != nil || info.Mode() != fs.ModeDir|0o711 {
 		t.Errorf("got %v and error %v, want a directory with mode 0711", info, err)
 	}
-	none := &Room{level: engine.Restricted, roots: filepath.Join(t.TempDir(), "none", "sandboxes")}
-	t.Setenv("TMPDIR", filepath.Dir(none.roots))
+	none := &Room{level: engine.Restricted, keeper: &Keeper{spec: instance.Spec{Roots: filepath.Join(t.TempDir(), "none", "sandboxes")}}}
+	t.Setenv("TMPDIR", filepath.Dir(none.keeper.spec.Roots))
 	if err := none.makeRoots(); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "; set TMPDIR to a directory that other users may pass through") {
 		t.Errorf("without the directory for temporary files: got %v, want that and what to do", err)
 	}
 	takes := map[string]func() error{
-		"a link": func() error { return os.Symlink(t.TempDir(), r.roots) },
-		"a file": func() error { return os.WriteFile(r.roots, nil, 0o600) },
+		"a link": func() error { return os.Symlink(t.TempDir(), r.keeper.spec.Roots) },
+		"a file": func() error { return os.WriteFile(r.keeper.spec.Roots, nil, 0o600) },
 	}
 	if os.Geteuid() == 0 {
-		takes["another user's"] = func() error { return errors.Join(os.Mkdir(r.roots, 0o700), os.Chown(r.roots, 1, 1)) }
+		takes["another user's"] = func() error {
+			return errors.Join(os.Mkdir(r.keeper.spec.Roots, 0o700), os.Chown(r.keeper.spec.Roots, 1, 1))
+		}
 	}
 	for name, take := range takes {
-		must.Do(t, errors.Join(os.Remove(r.roots), take()))
+		must.Do(t, errors.Join(os.Remove(r.keeper.spec.Roots), take()))
 		if err := r.makeRoots(); !errors.Is(err, fs.ErrExist) {
 			t.Errorf("%s: got error %v, want one that it exists", name, err)
 		}

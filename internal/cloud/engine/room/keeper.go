@@ -21,6 +21,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
@@ -39,6 +40,7 @@ type KeeperOptions struct {
 type Keeper struct {
 	options KeeperOptions
 	binary  *os.File // the program that the keeper and the processes of rooms execute
+	linked  bool     // binary needs libraries to start
 	groups  *cgroup.Groups
 	spec    instance.Spec
 	lock    *os.File
@@ -77,6 +79,7 @@ func startKeeper(ctx context.Context, o KeeperOptions) (*Keeper, error) {
 	if k.binary, err = openBinary(o.Binary, o.Dir); err != nil {
 		return nil, fmt.Errorf("open envd: %w", err)
 	}
+	k.linked = hostprogram.IsLinked(k.binary)
 	if err := instance.ReapStale(ctx, o.Dir); err != nil {
 		o.Logger.WarnContext(ctx, "an earlier instance could not be cleaned up", "error", err)
 	}

@@ -98,7 +98,7 @@ func TestKeepersKilled(t *testing.T) {
 	if got := sh(t, s, "echo alive"); got.Output != "alive\n" {
 		t.Errorf("a sandbox without a keeper: %+v", got)
 	}
-	l := left{Dir: k.spec.Dir, Roots: k.spec.Roots, Groups: k.spec.Groups, Pids: []int{r.room.Cmd.Process.Pid, k.running().Cmd.Process.Pid}}
+	l := left{Dir: k.spec.Dir, Roots: k.spec.Roots, Groups: k.spec.Groups, Pids: []int{r.process.first.Cmd.Process.Pid, k.running().Cmd.Process.Pid}}
 	if err := errors.Join(r.Close(), k.Close()); err != nil {
 		t.Error(err)
 	}

@@ -199,11 +199,11 @@ func (r *Room) runLayers(ctx context.Context, dir string, spec wire.LayersSpec, 
 	if err := checkClean(dir); err != nil {
 		return wire.Message{}, err
 	}
-	slot, err := r.takeSlot()
+	slot, err := r.roster.takeSlot()
 	if err != nil {
 		return wire.Message{}, err
 	}
-	defer r.releaseSlot(slot)
+	defer r.roster.releaseSlot(slot)
 	h, err := r.startHelper(slot, syscall.CLONE_NEWUSER|syscall.CLONE_NEWNS)
 	if err != nil {
 		return wire.Message{}, err

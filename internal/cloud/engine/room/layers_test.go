@@ -364,10 +364,10 @@ func TestSaveLayerFails(t *testing.T) {
 		}
 	}
 	readyWarm(t, r)
-	if r.mu.Lock(); len(r.slots) != 2 {
-		t.Errorf("got %d slots in use, want those of the sandbox and of the warm one", len(r.slots))
+	if r.roster.mu.Lock(); len(r.roster.slots) != 2 {
+		t.Errorf("got %d slots in use, want those of the sandbox and of the warm one", len(r.roster.slots))
 	}
-	r.mu.Unlock()
+	r.roster.mu.Unlock()
 	if !r.ranged() {
 		return // this user cannot make a small disk
 	}

@@ -340,7 +340,7 @@ func serveUntilKilled(dir string) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	l := left{Dir: dir, Roots: r.roots, Groups: r.groups.Directories(), Pids: []int{r.keeper.running().Cmd.Process.Pid, r.room.Cmd.Process.Pid}}
+	l := left{Dir: dir, Roots: r.keeper.spec.Roots, Groups: r.keeper.groups.Directories(), Pids: []int{r.keeper.running().Cmd.Process.Pid, r.process.first.Cmd.Process.Pid}}
 	for i := 1; i < len(l.Pids); i++ { // with the descendants of the room
 		children, err := orphan.ChildrenOf(l.Pids[i])
 		if err != nil {
@@ -350,7 +350,7 @@ func serveUntilKilled(dir string) {
 	}
 	if means := os.Getenv("ROOM_TEST_FREEZE"); means != "" {
 		if means == bySignals {
-			s.group = withoutFreezer(s.group)
+			s.share.group = withoutFreezer(s.share.group)
 		}
 		if err := s.Freeze(ctx); err != nil {
 			log.Fatal(err)
@@ -368,7 +368,7 @@ func exists(path string) bool {
 
 // envdPID returns the first child of the room, as the host numbers it.
 func envdPID(r *Room) int {
-	if children, err := orphan.ChildrenOf(r.room.Cmd.Process.Pid); err == nil && len(children) > 0 {
+	if children, err := orphan.ChildrenOf(r.process.first.Cmd.Process.Pid); err == nil && len(children) > 0 {
 		return children[0]
 	}
 	return 0

@@ -112,13 +112,13 @@ func TestMemoryInfoIdle(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
 	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: 512 << 20}})
-	envd, err := pidOf(s.pidfd)
+	envd, err := pidOf(s.process.pidfd)
 	must.Do(t, err)
 	quiet := func(when string) {
 		t.Helper()
 		before, looks := -1, 0
 		patience.Until(t, when+" nothing wakes up in a hundred looks, which take longer than a text stays", func() bool {
-			if now := wakeUps(t, r.room.Cmd.Process.Pid) + wakeUps(t, envd); now != before {
+			if now := wakeUps(t, r.process.first.Cmd.Process.Pid) + wakeUps(t, envd); now != before {
 				before, looks = now, 0
 				return false
 			}

@@ -27,7 +27,7 @@ func (s *Sandbox) mountHost(volumes []wire.Volume, files *wire.Files) ([]wire.Vo
 		v := wire.Volume{Path: m.Path, ReadOnly: !m.Writable}
 		if s.room.ranged() {
 			first := spawn.IDBase + spawn.FirstID(s.slot)
-			mount, err := mounts.Show(dir, m, s.room.binary, mounts.Owner{User: first + protocol.UserID, Group: first + protocol.UserID, Root: first, Powerless: true})
+			mount, err := mounts.Show(dir, m, s.room.keeper.binary, mounts.Owner{User: first + protocol.UserID, Group: first + protocol.UserID, Root: first, Powerless: true})
 			dir.Close()
 			if err != nil {
 				return nil, err

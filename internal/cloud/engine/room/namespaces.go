@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -29,8 +30,8 @@ func (direct) openers(processes int) int { return processes }
 
 // ownLimits returns the limits of memory and processes where no control group has them.
 func (direct) ownLimits(s *Sandbox) (limits []wire.Rlimit, err error) {
-	if s.room.groups.How("memory") == "" {
-		limits = append(limits, wire.Rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes) + s.room.options.ReservedBytes})
+	if s.room.keeper.groups.How("memory") == "" {
+		limits = append(limits, wire.Rlimit{unix.RLIMIT_DATA, uint64(s.share.limits.MemoryBytes) + s.room.options.ReservedBytes})
 	}
 	if most, limited := s.room.runner.processLimit(s); limited {
 		var own unix.Rlimit
@@ -66,7 +67,9 @@ func (n namespaces) prepare(ctx context.Context) error {
 	if !n.room.ranged() {
 		return nil
 	}
-	return n.room.findPrivate(ctx)
+	trees := &n.room.trees
+	trees.private = newPrivate(filepath.Dir(n.room.options.Dir), n.room.options.Logger)
+	return trees.private.find(ctx, surveyed{trees.paths, trees.system}) // the trial of a sandbox may leave out some later
 }
 
 func (n namespaces) startRoom(_ context.Context, control, stderr *os.File) (*spawn.Process, *wire.Conn, error) {
@@ -74,7 +77,7 @@ func (n namespaces) startRoom(_ context.Context, control, stderr *os.File) (*spa
 	if n.room.ids.apart {
 		at.Owner = spawn.IDBase
 	}
-	process, err := spawn.Start(n.room.binary, control, stderr, roomAttr(n.room.ids), at)
+	process, err := spawn.Start(n.room.keeper.binary, control, stderr, roomAttr(n.room.ids), at)
 	if err != nil {
 		return nil, nil, fmt.Errorf("clone into new namespaces: %w", err)
 	}
@@ -86,7 +89,7 @@ func (n namespaces) startRoom(_ context.Context, control, stderr *os.File) (*spa
 // the kernel counts the processes of each sandbox for a different user. So only this limit or a
 // control group counts the processes of all sandboxes together.
 func (n namespaces) roomProcesses() uint64 {
-	if !n.room.ids.ranged || n.room.groups.How("pids") != "" {
+	if !n.room.ids.ranged || n.room.keeper.groups.How("pids") != "" {
 		return 0
 	}
 	own := int64(spawn.ThreadsOf(spawn.RoomProcessors) + zygoteProcesses)
@@ -95,13 +98,13 @@ func (n namespaces) roomProcesses() uint64 {
 
 func (n namespaces) roomSpec() (spec wire.RoomSpec, err error) {
 	r := n.room
-	if r.counted, err = counter.Read(); err != nil {
+	if r.roster.counted, err = counter.Read(); err != nil {
 		return wire.RoomSpec{}, fmt.Errorf("read the kernel's counts of users: %w", err)
 	}
-	spec = wire.RoomSpec{Ranged: r.ids.ranged, Counters: r.counted.Part(counter.CloudPart), Processes: uint64(r.options.Processes)}
+	spec = wire.RoomSpec{Ranged: r.ids.ranged, Counters: r.roster.counted.Part(counter.CloudPart), Processes: uint64(r.options.Processes)}
 	spec.Limits, err = countedLimits(counter.CloudPart)
 	if r.ids.ranged { // a maximum applies to each sandbox, because each has an owner of its own
-		spec.Counters = r.counted.Part(counter.SandboxPart)
+		spec.Counters = r.roster.counted.Part(counter.SandboxPart)
 		spec.Limits, err = sandboxLimits()
 	}
 	return spec, err
@@ -122,14 +125,14 @@ func (n namespaces) lacks(p engine.Promises) {
 }
 
 func (n namespaces) egressReport(probe *Sandbox) string {
-	if probe.exit != nil {
+	if probe.traffic.exit != nil {
 		n.room.egressPath = wire.EgressBuild
 		return engine.EgressTransparent
 	}
 	n.room.egressPath = wire.EgressNone
-	n.room.note("programs in a sandbox reach the network through the proxy of their environment only: " + probe.noExit +
+	n.room.note("programs in a sandbox reach the network through the proxy of their environment only: " + probe.traffic.noExit +
 		"; to mend it: modprobe nft_tproxy nft_reject_ipv4")
-	return "proxy only: " + probe.noExit
+	return "proxy only: " + probe.traffic.noExit
 }
 
 func (namespaces) forksKernels() bool { return true }
@@ -146,7 +149,7 @@ func (namespaces) place(*Sandbox, *wire.Message) error { return nil }
 func (namespaces) displace(*Sandbox) error { return nil }
 
 func (namespaces) disk(s *Sandbox) (disk unix.Statfs_t, ok bool) {
-	raw, err := s.files.SyscallConn() // fails when the sandbox has been closed
+	raw, err := s.files.written.SyscallConn() // fails when the sandbox has been closed
 	if err != nil {
 		return disk, false
 	}
@@ -155,11 +158,13 @@ func (namespaces) disk(s *Sandbox) (disk unix.Statfs_t, ok bool) {
 }
 
 func (namespaces) addSaved(s *Sandbox, _ *wire.SaveSpec, files *wire.Files) (uintptr, error) {
-	files.Lend(wire.FileFiles, s.files)
+	files.Lend(wire.FileFiles, s.files.written)
 	return syscall.CLONE_NEWUSER, nil
 }
 
-func (namespaces) processLimit(s *Sandbox) (uint64, bool) { return uint64(s.limits.MaxProcesses), true }
+func (namespaces) processLimit(s *Sandbox) (uint64, bool) {
+	return uint64(s.share.limits.MaxProcesses), true
+}
 
 // groupLimits adds threads for envd to the limit of the group. In namespaces, the sandbox's own
 // processes have a limit without these threads, too: see ownLimits.
@@ -169,7 +174,7 @@ func (namespaces) groupLimits(limits engine.Limits) engine.Limits {
 }
 
 func (namespaces) takeBuilt(s *Sandbox, files *wire.Files) (err error) {
-	if s.files, err = files.Take(wire.FileFiles); err != nil {
+	if s.files.written, err = files.Take(wire.FileFiles); err != nil {
 		return err
 	}
 	if err := s.keepMeminfo(files); err != nil {

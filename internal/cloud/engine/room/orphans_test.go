@@ -46,7 +46,7 @@ func holdLock(t *testing.T, s *Sandbox, command string) *os.File {
 	if got := sh(t, s, command); got.Output != "locked\n" {
 		t.Fatalf("%+v", got)
 	}
-	f, err := os.Open(filepath.Join(s.root.Home(), "lock"))
+	f, err := os.Open(filepath.Join(s.files.root.Home(), "lock"))
 	must.Do(t, err)
 	t.Cleanup(func() { f.Close() })
 	if chaintest.IsFree(f) {
@@ -59,7 +59,7 @@ func holdLock(t *testing.T, s *Sandbox, command string) *os.File {
 // are no namespaces.
 func roomPID(t testing.TB, r *Room) int {
 	t.Helper()
-	pid := r.room.Cmd.Process.Pid
+	pid := r.process.first.Cmd.Process.Pid
 	if r.level == engine.Full {
 		return pid
 	}
@@ -144,10 +144,10 @@ func TestProcessesLeft(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	room := roomPID(t, r)
-	must.Do(t, errors.Join(unix.Kill(r.room.Cmd.Process.Pid, unix.SIGKILL), unix.Kill(room, unix.SIGKILL)))
+	must.Do(t, errors.Join(unix.Kill(r.process.first.Cmd.Process.Pid, unix.SIGKILL), unix.Kill(room, unix.SIGKILL)))
 	<-s.Done()
 	// A group that could be removed had no process in it.
-	if err := s.Close(); errors.Is(err, engine.ErrProcessesLeft) != (len(s.group.Dirs) == 0) {
+	if err := s.Close(); errors.Is(err, engine.ErrProcessesLeft) != (len(s.share.group.Dirs) == 0) {
 		t.Errorf("the sandbox: %v", err)
 	}
 	if err := r.Close(); !errors.Is(err, engine.ErrProcessesLeft) {

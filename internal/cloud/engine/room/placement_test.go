@@ -22,19 +22,19 @@ func TestPlacement(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
 	s := newSandbox(t, r, engine.SandboxOptions{ID: "born"})
-	if s.group == nil || len(s.group.Dirs) == 0 {
+	if s.share.group == nil || len(s.share.group.Dirs) == 0 {
 		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
 			t.Fatal("root has no control group for a sandbox")
 		}
 		t.Skip("no control group that this user may make")
 	}
-	pid, err := pidOf(s.pidfd)
+	pid, err := pidOf(s.process.pidfd)
 	must.Do(t, err)
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", r.room.Cmd.Process.Pid))
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", r.process.first.Cmd.Process.Pid))
 	if err != nil || len(threads) == 0 {
 		t.Fatalf("threads of the room: %q, %v", threads, err)
 	}
-	for _, h := range s.group.Dirs {
+	for _, h := range s.share.group.Dirs {
 		name := "cgroup.threads"
 		if h.Version == 1 {
 			name = "tasks"

@@ -37,22 +37,15 @@ func closedPort(err error) error {
 	return err
 }
 
-// sockets are the room's answer to a request for sockets: one for IPv4, and maybe one for IPv6. No
-// program of the sandbox has had access to these sockets.
-type sockets struct {
-	files []*os.File
-	err   error
-}
-
 // dialNetwork connects to a port of the loopback of the sandbox's network namespace.
 func (s *Sandbox) dialNetwork(ctx context.Context, port uint16) (*net.TCPConn, error) {
-	if err := s.room.control.Send(wire.Message{Kind: wire.KindSockets, ID: s.number}); err != nil {
+	if err := s.room.process.control.Send(wire.Message{Kind: wire.KindSockets, ID: s.number}); err != nil {
 		return nil, fmt.Errorf("ask the room for sockets: %w", err)
 	}
 	var made sockets
 	select {
-	case made = <-s.sockets: // maybe those requested for another connection, which will do as well
-	case <-s.exited: // the room sends no more
+	case made = <-s.traffic.sockets: // maybe those requested for another connection, which will do as well
+	case <-s.process.exited: // the room sends no more
 		s.dropSockets()
 		return nil, engine.ErrGone
 	}
@@ -77,13 +70,13 @@ func (s *Sandbox) giveSockets(m wire.Message, files *wire.Files) {
 		made.err = fmt.Errorf("the room gave no sockets: %s", m.Error)
 	}
 	select {
-	case <-s.exited: // there is no waiting call
+	case <-s.process.exited: // there is no waiting call
 		wire.CloseAll(made.files)
 		return
 	default:
 	}
 	select {
-	case s.sockets <- made:
+	case s.traffic.sockets <- made:
 	default: // there was no request
 		wire.CloseAll(made.files)
 	}
@@ -93,7 +86,7 @@ func (s *Sandbox) giveSockets(m wire.Message, files *wire.Files) {
 func (s *Sandbox) dropSockets() {
 	for {
 		select {
-		case made := <-s.sockets:
+		case made := <-s.traffic.sockets:
 			wire.CloseAll(made.files)
 		default:
 			return

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -32,11 +33,19 @@ import (
 // again before the last survey is a day old. The first sandbox, which tests the machine, waits for
 // the result.
 type private struct {
+	dir    string // the directory with the stored surveys
+	logger *slog.Logger
+
 	found   chan struct{} // closed when there is a result; nil if nothing has to be hidden
 	result  atomic.Pointer[unshown]
 	changed chan struct{} // signalled when warm sandboxes may no longer be used
 	cancel  context.CancelFunc
 	work    sync.WaitGroup
+}
+
+// newPrivate returns a search that has not begun, and that stores its surveys in dir.
+func newPrivate(dir string, logger *slog.Logger) private {
+	return private{dir: dir, logger: logger}
 }
 
 // unshown lists the files that sandboxes must not see in the trees. It is immutable.
@@ -75,29 +84,28 @@ type surveyed struct {
 	system int
 }
 
-// findPrivate begins to search the room's trees for files that are closed to other users. It
+// find begins to search trees for files that are closed to other users. It
 // searches in mounts of these trees. The mounts are made like the mounts in sandboxes. An error means
 // that this machine refuses such mounts.
-func (r *Room) findPrivate(ctx context.Context) error {
+func (p *private) find(ctx context.Context, trees surveyed) error {
 	// A survey would take the refusal for a closed directory, and record all files as closed.
 	if err := holder.TryOpenat2(); err != nil {
 		return err
 	}
-	trees := surveyed{r.trees, r.system} // the trial of a sandbox may leave out some later
 	roots, err := cloneTrees(trees.paths)
 	if err != nil {
 		return err
 	}
-	ctx, r.private.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	found := make(chan struct{})
-	r.private.found, r.private.changed = found, make(chan struct{}, 1)
-	r.private.work.Go(func() {
-		first := r.surveyTrees(ctx, trees, roots, r.latestSurvey)
+	p.found, p.changed = found, make(chan struct{}, 1)
+	p.work.Go(func() {
+		first := p.surveyTrees(ctx, trees, roots, p.latestSurvey)
 		wire.CloseAll(roots)
-		r.private.result.Store(first)
+		p.result.Store(first)
 		close(found)
 		if first.err == nil {
-			r.renewPrivate(ctx, trees)
+			p.renew(ctx, trees)
 		}
 	})
 	return nil
@@ -116,8 +124,8 @@ func cloneTrees(paths []string) ([]*os.File, error) {
 	return roots, nil
 }
 
-// renewPrivate makes a full survey whenever the last one is due, until ctx ends.
-func (r *Room) renewPrivate(ctx context.Context, trees surveyed) {
+// renew makes a full survey whenever the last one is due, until ctx ends.
+func (p *private) renew(ctx context.Context, trees surveyed) {
 	for pause, due := surveyPause, surveyRenewed; ; pause, due = surveyCheck, surveyDue {
 		select {
 		case <-time.After(pause):
@@ -125,46 +133,46 @@ func (r *Room) renewPrivate(ctx context.Context, trees surveyed) {
 			return
 		}
 		// A clock that was set back would make a survey last for longer.
-		if age := r.private.result.Load().age(); age > due || age < 0 {
-			r.findAgain(ctx, trees)
+		if age := p.result.Load().age(); age > due || age < 0 {
+			p.findAgain(ctx, trees)
 		}
 	}
 }
 
 // findAgain makes a full survey, and applies the result to sandboxes that start from now on. If the
 // survey fails, the last result is used until that result expires.
-func (r *Room) findAgain(ctx context.Context, trees surveyed) {
-	before := r.private.result.Load()
+func (p *private) findAgain(ctx context.Context, trees surveyed) {
+	before := p.result.Load()
 	now := &unshown{}
 	roots, err := cloneTrees(trees.paths)
 	if err != nil {
 		now.err = fmt.Errorf("look for files that are closed to other users: %w", err)
 	} else {
-		now = r.surveyTrees(ctx, trees, roots, func(string) *survey.Snapshot { return nil })
+		now = p.surveyTrees(ctx, trees, roots, func(string) *survey.Snapshot { return nil })
 		wire.CloseAll(roots)
 	}
 	switch {
 	case ctx.Err() != nil:
 		return
 	case now.err != nil:
-		r.options.Logger.WarnContext(ctx, "the trees could not be looked through again", "error", now.err)
+		p.logger.WarnContext(ctx, "the trees could not be looked through again", "error", now.err)
 		if before.age() < surveyExpires {
 			return
 		}
 		now.list, now.made = before.list, before.made
 	}
-	r.private.result.Store(now)
+	p.result.Store(now)
 	if now.err != nil || !bytes.Equal(before.list, now.list) {
-		tell(r.private.changed)
+		tell(p.changed)
 	}
 }
 
 // surveyTrees surveys the trees. The survey of each tree starts from the last survey of this tree.
-func (r *Room) surveyTrees(ctx context.Context, trees surveyed, roots []*os.File, last func(path string) *survey.Snapshot) *unshown {
+func (p *private) surveyTrees(ctx context.Context, trees surveyed, roots []*os.File, last func(path string) *survey.Snapshot) *unshown {
 	var hidden []string
 	result := &unshown{made: time.Now()}
 	for i, path := range trees.paths {
-		s, err := r.surveyTree(ctx, roots[i], path, last(path))
+		s, err := p.surveyTree(ctx, roots[i], path, last(path))
 		if err != nil {
 			return &unshown{err: fmt.Errorf("look for files that are closed to other users in %s: %w", path, err)}
 		}
@@ -179,7 +187,7 @@ func (r *Room) surveyTrees(ctx context.Context, trees surveyed, roots []*os.File
 		}
 	}
 	if len(hidden) > 0 {
-		r.options.Logger.DebugContext(ctx, "what is closed to others is not shown", "paths", hidden)
+		p.logger.DebugContext(ctx, "what is closed to others is not shown", "paths", hidden)
 	}
 	for _, path := range hidden {
 		result.list = append(append(result.list, path...), 0)
@@ -190,7 +198,7 @@ func (r *Room) surveyTrees(ctx context.Context, trees surveyed, roots []*os.File
 // surveyTree surveys one tree. root is a clone of the tree's mount, without other mounts inside the
 // tree. The tree's mount in sandboxes also leaves them out. surveyTree stores the result for the next
 // survey.
-func (r *Room) surveyTree(ctx context.Context, root *os.File, path string, before *survey.Snapshot) (*survey.Snapshot, error) {
+func (p *private) surveyTree(ctx context.Context, root *os.File, path string, before *survey.Snapshot) (*survey.Snapshot, error) {
 	s, err := survey.Find(ctx, root, before)
 	if err != nil {
 		return nil, err
@@ -202,8 +210,8 @@ func (r *Room) surveyTree(ctx context.Context, root *os.File, path string, befor
 	}
 	surveys.latest[path] = s
 	if before == nil {
-		if err := saveSurvey(r.surveyFile(path), s); err != nil {
-			r.options.Logger.DebugContext(ctx, "the next start takes longer: a survey could not be kept", "tree", path, "error", err)
+		if err := saveSurvey(p.surveyFile(path), s); err != nil {
+			p.logger.DebugContext(ctx, "the next start takes longer: a survey could not be kept", "tree", path, "error", err)
 		}
 	}
 	return s, nil
@@ -211,12 +219,12 @@ func (r *Room) surveyTree(ctx context.Context, root *os.File, path string, befor
 
 // latestSurvey returns the last survey of a tree, by this process or another process. It returns
 // nil if that survey can no longer be trusted.
-func (r *Room) latestSurvey(path string) *survey.Snapshot {
+func (p *private) latestSurvey(path string) *survey.Snapshot {
 	surveys.Lock()
 	s := surveys.latest[path]
 	surveys.Unlock()
 	if s == nil {
-		s = readSurvey(r.surveyFile(path))
+		s = readSurvey(p.surveyFile(path))
 	}
 	if s == nil || time.Since(s.Made) > surveyExpires || time.Since(s.Made) < 0 {
 		return nil
@@ -224,11 +232,10 @@ func (r *Room) latestSurvey(path string) *survey.Snapshot {
 	return s
 }
 
-// surveyFile returns the path of the file with a tree's stored survey. The file has the same parent
-// as the instance directory.
-func (r *Room) surveyFile(path string) string {
+// surveyFile returns the path of the file with a tree's stored survey.
+func (p *private) surveyFile(path string) string {
 	name := sha256.Sum256([]byte(path))
-	return filepath.Join(filepath.Dir(r.options.Dir), fmt.Sprintf("survey-%x", name[:16]))
+	return filepath.Join(p.dir, fmt.Sprintf("survey-%x", name[:16]))
 }
 
 const maxSurvey = 256 << 20
@@ -287,39 +294,6 @@ func (p *private) wait(ctx context.Context) error {
 		return p.result.Load().err
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	}
-}
-
-// listUnshown returns a file with the list of files that s must hide.
-func (s *Sandbox) listUnshown() (*os.File, error) {
-	s.unshown = s.room.private.result.Load()
-	return memoryFile(s.unshown.list)
-}
-
-// outdated reports whether s may no longer be used. This is the case if files that must be hidden
-// now are visible in s, or if the list of the files to hide is no longer known.
-func (s *Sandbox) outdated() bool {
-	if s.unshown == nil {
-		return false
-	}
-	now := s.room.private.result.Load()
-	return now.err != nil || !bytes.Equal(s.unshown.list, now.list)
-}
-
-// dropOutdated closes the outdated warm sandboxes, so that new ones replace them.
-func (r *Room) dropOutdated() {
-	for range len(r.warm.ready) {
-		select {
-		case s := <-r.warm.ready:
-			if s.outdated() {
-				_ = s.Close() // the keeper removes the rest
-				r.warm.used <- struct{}{}
-			} else {
-				r.warm.ready <- s
-			}
-		default: // a caller has taken it
-			return
-		}
 	}
 }
 

@@ -59,7 +59,7 @@ func TestPrivate(t *testing.T) {
 	if got := sh(t, s, "cd "+tree+" && echo new > secret && mkdir closed && echo new > closed/in && cat secret closed/in"); got.Output != "new\nnew\n" {
 		t.Errorf("got %+v", got)
 	}
-	if got := sh(t, s, "find "+strings.Join(r.trees[:r.system], " ")+" ! -type l ! -perm -o+x ! -perm -o+r"); got.Output != "" || got.Status != 0 {
+	if got := sh(t, s, "find "+strings.Join(r.trees.paths[:r.trees.system], " ")+" ! -type l ! -perm -o+x ! -perm -o+r"); got.Output != "" || got.Status != 0 {
 		t.Errorf("closed to others on the host, and not in the sandbox: %+v", got)
 	}
 	if data, err := os.ReadFile(filepath.Join(tree, "secret")); err != nil || string(data) != "secret" {
@@ -74,14 +74,14 @@ func TestPrivateLater(t *testing.T) {
 	tree := privateTree(t)
 	r := startRoom(t, Options{Trees: []string{tree}})
 	dir := r.options.Dir
-	if err := r.private.wait(t.Context()); err != nil {
+	if err := r.trees.private.wait(t.Context()); err != nil {
 		t.Error(err)
 	}
 	must.Do(t, r.Close())
 	if !r.ranged() {
 		t.Skip("files of the host's root are nobody's here")
 	}
-	if s := readSurvey(r.surveyFile(tree)); s == nil || len(s.Private()) != 3 {
+	if s := readSurvey(r.trees.private.surveyFile(tree)); s == nil || len(s.Private()) != 3 {
 		t.Errorf("the survey that was kept is %+v", s)
 	}
 	// A new secret is not shown, regardless of an earlier survey.
@@ -132,19 +132,19 @@ func TestTooPrivate(t *testing.T) {
 // TestReadSurvey checks that a survey that another user could have written is not trusted.
 func TestReadSurvey(t *testing.T) {
 	t.Parallel()
-	r := &Room{options: Options{Dir: instanceDir(t)}}
+	p := newPrivate(t.TempDir(), slog.New(slog.DiscardHandler))
 	tree := t.TempDir()
-	file := r.surveyFile(tree)
+	file := p.surveyFile(tree)
 	must.Do(t, saveSurvey(file, &survey.Snapshot{Made: time.Now()}))
-	if r.latestSurvey(tree) == nil {
+	if p.latestSurvey(tree) == nil {
 		t.Error("a survey is not read")
 	}
 	must.Do(t, os.Chmod(file, 0o622))
-	if r.latestSurvey(tree) != nil {
+	if p.latestSurvey(tree) != nil {
 		t.Error("a survey that others can write is read")
 	}
 	must.Do(t, saveSurvey(file, &survey.Snapshot{Made: time.Now().Add(-2 * surveyExpires)}))
-	if r.latestSurvey(tree) != nil {
+	if p.latestSurvey(tree) != nil {
 		t.Error("a survey is relied on for ever")
 	}
 }
@@ -156,41 +156,41 @@ func TestPrivateRenewed(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("files of the host's root are nobody's here")
 	}
-	tree, dir := privateTree(t), instanceDir(t)
+	tree, dir := privateTree(t), t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		r := &Room{options: Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)}, trees: []string{tree}}
-		must.Do(t, r.findPrivate(t.Context()))
-		defer r.private.end()
-		must.Do(t, r.private.wait(t.Context()))
+		p := newPrivate(dir, slog.New(slog.DiscardHandler))
+		must.Do(t, p.find(t.Context(), surveyed{paths: []string{tree}}))
+		defer p.end()
+		must.Do(t, p.wait(t.Context()))
 		for _, name := range []string{"public", "program"} {
 			must.Do(t, os.Chmod(filepath.Join(tree, name), 0o600))
 			time.Sleep(surveyExpires - time.Second) //nolint:forbidigo // in a bubble, whose clock it moves
 			synctest.Wait()
-			if list := string(r.private.result.Load().list); !strings.Contains(list, filepath.Join(tree, name)+"\x00") {
+			if list := string(p.result.Load().list); !strings.Contains(list, filepath.Join(tree, name)+"\x00") {
 				t.Errorf("after nearly a day %q are hidden, want %s among them", list, name)
 			}
-			if s := r.latestSurvey(tree); s == nil || time.Since(s.Made) > surveyDue {
+			if s := p.latestSurvey(tree); s == nil || time.Since(s.Made) > surveyDue {
 				t.Errorf("the survey for the next start is %+v, want a new one", s)
 			}
 		}
 		// A clock that was set back does not delay it.
-		ahead := *r.private.result.Load()
+		ahead := *p.result.Load()
 		ahead.made = time.Now().Add(surveyExpires)
-		r.private.result.Store(&ahead)
+		p.result.Store(&ahead)
 		time.Sleep(surveyCheck + time.Second) //nolint:forbidigo // in a bubble, whose clock it moves
 		synctest.Wait()
-		if age := r.private.result.Load().age(); age < 0 {
+		if age := p.result.Load().age(); age < 0 {
 			t.Errorf("the survey is %v old, want a new one", age)
 		}
 		// A tree that cannot be searched is shown for a day, and not longer.
 		must.Do(t, os.RemoveAll(tree))
-		time.Sleep(surveyExpires - r.private.result.Load().age() - time.Second) //nolint:forbidigo // in a bubble, whose clock it moves
-		if err := r.private.wait(t.Context()); err != nil {
+		time.Sleep(surveyExpires - p.result.Load().age() - time.Second) //nolint:forbidigo // in a bubble, whose clock it moves
+		if err := p.wait(t.Context()); err != nil {
 			t.Errorf("within a day: %v", err)
 		}
 		time.Sleep(surveyCheck + time.Second) //nolint:forbidigo // in a bubble, whose clock it moves
 		synctest.Wait()
-		if err := r.private.wait(t.Context()); !errors.Is(err, os.ErrNotExist) {
+		if err := p.wait(t.Context()); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("after a day: %v, want why it could not be looked through", err)
 		}
 	})
@@ -214,7 +214,7 @@ func TestPrivateRenewedShown(t *testing.T) {
 	if after, err := os.Stat(filepath.Join(tree, "deep/er")); err != nil || !after.ModTime().Equal(before.ModTime()) {
 		t.Fatalf("the directory has changed: %v", err)
 	}
-	r.findAgain(t.Context(), surveyed{r.trees, r.system})
+	r.trees.private.findAgain(t.Context(), surveyed{r.trees.paths, r.trees.system})
 	for range 3 {
 		s := newSandbox(t, r, engine.SandboxOptions{Limits: limits})
 		if got := sh(t, s, "ls "+tree+"/deep/er"); got.Output != "" || got.Status != 0 {
@@ -236,10 +236,10 @@ func TestPrivateExpiredShown(t *testing.T) {
 		t.Skip("files of the host's root are nobody's here")
 	}
 	patience.Until(t, "two warm sandboxes are ready", func() bool { return len(r.warm.ready) == 2 })
-	expired := *r.private.result.Load()
+	expired := *r.trees.private.result.Load()
 	expired.made = time.Now().Add(-surveyExpires)
-	r.private.result.Store(&expired)
-	r.findAgain(t.Context(), surveyed{paths: []string{filepath.Join(tree, "gone")}})
+	r.trees.private.result.Store(&expired)
+	r.trees.private.findAgain(t.Context(), surveyed{paths: []string{filepath.Join(tree, "gone")}})
 	if s, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "test", Limits: limits}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v, want why it could not be looked through", err)
 		if err == nil {

@@ -4,37 +4,10 @@ package room
 
 import (
 	"runtime"
-	"slices"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
-
-func TestProcessors(t *testing.T) {
-	t.Parallel()
-	var p processors
-	// There are two processors a core, numbered one after the other.
-	core := func(cpu int) string { return string(rune('a' + cpu/2)) }
-	all := []int{0, 1, 2, 3, 4, 5}
-	var taken [][]int
-	for i, want := range [][]int{{0, 2}, {1, 4}, {3, 5}, {0, 2}} {
-		got := p.choose(2, slices.Clone(all), core)
-		if !slices.Equal(got, want) {
-			t.Errorf("sandbox %d: got %v, want %v", i, got, want)
-		}
-		taken = append(taken, got)
-	}
-	if got := p.choose(7, slices.Clone(all), core); !slices.Equal(got, all) {
-		t.Errorf("more than there are: got %v, want %v", got, all)
-	}
-	p.release(all)
-	for _, cpus := range taken[1:] {
-		p.release(cpus)
-	}
-	if got, want := p.choose(1, slices.Clone(all), core), []int{4}; !slices.Equal(got, want) {
-		t.Errorf("after the others have ended: got %v, want %v", got, want)
-	}
-}
 
 // TestProcessorsInside checks that programs count as many processors as the
 // sandbox may use.

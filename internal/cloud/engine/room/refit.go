@@ -14,14 +14,14 @@ import (
 // become fails, it closes the sandbox.
 func (s *Sandbox) become(ctx context.Context, o engine.SandboxOptions, config []byte) error {
 	s.options = o
-	err := s.group.Yield(false)
+	err := s.share.group.Yield(false)
 	if err != nil {
 		err = fmt.Errorf("limit: %w", err)
 	}
 	switch {
 	case err != nil:
 	case o.Files != "" || len(o.Layers) > 0:
-		s.endForked() // it would still be forked into the replaced file system
+		s.kernels.endAhead() // it would still be forked into the replaced file system
 		err = s.refit(ctx)
 	case len(o.Authority) > 0:
 		err = s.showAuthority(ctx)
@@ -40,13 +40,13 @@ func (s *Sandbox) become(ctx context.Context, o engine.SandboxOptions, config []
 func (s *Sandbox) refit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.bootTimeout(), errBootTimeout)
 	defer cancel()
-	pid, err := pidOf(s.pidfd)
+	pid, err := s.process.pid()
 	if err != nil {
 		return err
 	}
 	var files wire.Files
 	defer files.Close()
-	files.Lend(wire.FileFiles, s.files)
+	files.Lend(wire.FileFiles, s.files.written)
 	spec, err := s.buildSpec(pid, &files)
 	if err != nil {
 		return err
@@ -65,15 +65,11 @@ func (s *Sandbox) refit(ctx context.Context) error {
 		return err
 	}
 	s.noteBuilt(ctx, built)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ending {
+	err = s.life.unlessEnding(func() { s.files.replace(replaced) })
+	if err != nil {
 		replaced.Close()
-		return engine.ErrGone
 	}
-	s.files.Close()
-	s.files = replaced
-	return nil
+	return err
 }
 
 // showAuthority makes programs of the warm sandbox trust the sandbox's authority. The result is the

@@ -44,9 +44,9 @@ func TestRefit(t *testing.T) {
 	} {
 		o.ID, o.Limits = "same", limits
 		readyWarm(t, r)
-		r.mu.Lock()
-		next := r.next
-		r.mu.Unlock()
+		r.roster.mu.Lock()
+		next := r.roster.next
+		r.roster.mu.Unlock()
 		warm := newSandbox(t, r, o)
 		if warm.number > next {
 			t.Errorf("%s: the warm sandbox was not used", name)

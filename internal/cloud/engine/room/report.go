@@ -53,25 +53,25 @@ func (r *Room) fillReport(notes, hidden []string) {
 		Engine:    engine.Room,
 		Isolation: r.level,
 		IDs:       1,
-		Memory:    r.groups.How("memory"),
-		CPU:       r.groups.How("cpu"),
-		Processes: r.groups.How("pids"),
+		Memory:    r.keeper.groups.How("memory"),
+		CPU:       r.keeper.groups.How("cpu"),
+		Processes: r.keeper.groups.How("pids"),
 		Disk:      "size of the tmpfs",
 		Notes:     notes,
 		Hidden:    hidden,
 	}
-	memory, processes := r.runner.limitsReport(r.groups.Why)
+	memory, processes := r.runner.limitsReport(r.keeper.groups.Why)
 	r.report.Memory, r.report.Processes = cmp.Or(r.report.Memory, memory), cmp.Or(r.report.Processes, processes)
 	if r.report.CPU == "" {
-		r.report.CPU = "not enforced: " + r.groups.Why["cpu"]
+		r.report.CPU = "not enforced: " + r.keeper.groups.Why["cpu"]
 	}
-	if how, why := r.groups.FreezesWith(); how != "" {
+	if how, why := r.keeper.groups.FreezesWith(); how != "" {
 		r.report.Pause = how
 	} else {
 		r.report.Pause = fmt.Sprintf("signals: %v", why)
 	}
-	if r.groups.Unbounded != nil {
-		r.note(fmt.Sprintf("all sandboxes together may have as many processes as the machine: %v", r.groups.Unbounded))
+	if r.keeper.groups.Unbounded != nil {
+		r.note(fmt.Sprintf("all sandboxes together may have as many processes as the machine: %v", r.keeper.groups.Unbounded))
 	}
 	r.runner.describe()
 }
@@ -80,14 +80,14 @@ func (r *Room) fillReport(notes, hidden []string) {
 // Sandboxes without a file system of their own then cannot execute their files.
 func (r *Room) noteNoexec() {
 	var s unix.Statfs_t
-	if err := unix.Statfs(r.roots, &s); err != nil || s.Flags&unix.ST_NOEXEC == 0 {
+	if err := unix.Statfs(r.keeper.spec.Roots, &s); err != nil || s.Flags&unix.ST_NOEXEC == 0 {
 		return
 	}
 	variables := "TMPDIR or XDG_RUNTIME_DIR"
 	if os.Geteuid() == 0 {
 		variables = "TMPDIR"
 	}
-	r.note(fmt.Sprintf("programs and libraries that code writes do not run: %s is on a file system that is mounted noexec; have %s name a directory on another one (with Docker, --tmpfs /tmp:exec)", filepath.Dir(r.roots), variables))
+	r.note(fmt.Sprintf("programs and libraries that code writes do not run: %s is on a file system that is mounted noexec; have %s name a directory on another one (with Docker, --tmpfs /tmp:exec)", filepath.Dir(r.keeper.spec.Roots), variables))
 }
 
 // noteFall adds the reason why the isolation level is weaker than the level that was tried first.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -38,7 +39,7 @@ func TestNoexec(t *testing.T) {
 		roots string
 		want  bool
 	}{{engine.Restricted, roots, true}, {engine.None, roots, true}, {engine.Full, roots, false}, {engine.Restricted, "/usr", false}} {
-		r := &Room{level: tt.level, roots: tt.roots, groups: &cgroup.Groups{}}
+		r := &Room{level: tt.level, keeper: &Keeper{spec: instance.Spec{Roots: tt.roots}, groups: &cgroup.Groups{}}}
 		choose(t, r)
 		r.fillReport(nil, nil)
 		notes := strings.Join(r.report.Notes, "; ")

@@ -28,7 +28,7 @@ func (s *Sandbox) Resize(ctx context.Context, l engine.Limits) error {
 }
 
 func (s *Sandbox) resize(ctx context.Context, l engine.Limits) (err error) {
-	end, err := s.standstill.Turn(ctx) // until the call ends, the sandbox cannot be removed
+	end, err := s.pause.standstill.Turn(ctx) // until the call ends, the sandbox cannot be removed
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (s *Sandbox) resize(ctx context.Context, l engine.Limits) (err error) {
 	if err := errors.Join(l.Check(), promises.Check(engine.Resizes)); err != nil {
 		return err
 	}
-	was := s.limits
+	was := s.share.limits
 	var undo []func() error
 	defer func() {
 		if err == nil {
@@ -76,9 +76,7 @@ func (s *Sandbox) resize(ctx context.Context, l engine.Limits) (err error) {
 			return err
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.limits.CPUs, s.limits.MemoryBytes, s.limits.DiskBytes = l.CPUs, l.MemoryBytes, l.DiskBytes
+	s.share.resize(l)
 	return nil
 }
 
@@ -96,7 +94,7 @@ func (s *Sandbox) setDisk(size int64) error {
 }
 
 func (s *Sandbox) setMemory(from, to int64) error {
-	err := s.group.SetMemory(from, to)
+	err := s.share.group.SetMemory(from, to)
 	if err == nil {
 		err = s.resizeInside(wire.ResizeSpec{Memory: to})
 	}
@@ -106,30 +104,20 @@ func (s *Sandbox) setMemory(from, to int64) error {
 // setCPUs changes the limit of processor time, and the processors that the sandbox runs on. Programs
 // that have chosen processors themselves keep them.
 func (s *Sandbox) setCPUs(from, to float64) error {
-	if err := s.group.SetCPUs(to); err != nil {
+	if err := s.share.group.SetCPUs(to); err != nil {
 		return err
 	}
 	if math.Ceil(from) == math.Ceil(to) {
 		return nil
 	}
-	old := s.cpus // only this function changes it
-	taken := s.room.swapProcessors(old, int(math.Ceil(to)))
-	s.mu.Lock()
-	s.cpus = taken
-	s.mu.Unlock()
-	s.endForked() // it has counted the old processors
+	old := s.share.cpus // only this function changes it
+	taken := s.room.roster.swapProcessors(old, int(math.Ceil(to)))
+	s.share.move(taken)
+	s.kernels.endAhead() // it has counted the old processors
 	if err := s.moveTo(taken, old); err != nil {
 		return err
 	}
 	return s.resizeInside(wire.ResizeSpec{Processors: taken})
-}
-
-// swapProcessors frees old, and reserves n processors.
-func (r *Room) swapProcessors(old []int, n int) []int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.processors.release(old)
-	return r.processors.take(n)
 }
 
 // moveTo makes those threads of the sandbox that run on exactly the processors old run on the
@@ -175,19 +163,19 @@ func setOf(processors []int) (set unix.CPUSet) {
 // resizeInside makes the room change resources that programs of the sandbox see. It does nothing for
 // a sandbox without namespaces.
 func (s *Sandbox) resizeInside(spec wire.ResizeSpec) error {
-	if s.files == nil {
+	if s.files.written == nil {
 		return nil
 	}
 	var files wire.Files
 	defer files.Close()
-	files.Lend(wire.FileFiles, s.files)
-	if err := s.room.control.SendFiles(wire.Message{Kind: wire.KindResize, ID: s.number, Spec: wire.Encode(spec)}, &files); err != nil {
+	files.Lend(wire.FileFiles, s.files.written)
+	if err := s.room.process.control.SendFiles(wire.Message{Kind: wire.KindResize, ID: s.number, Spec: wire.Encode(spec)}, &files); err != nil {
 		return fmt.Errorf("ask the room: %w", err)
 	}
 	select {
-	case err := <-s.told:
+	case err := <-s.process.told:
 		return err
-	case <-s.exited:
+	case <-s.process.exited:
 		return engine.ErrGone
 	}
 }
@@ -196,8 +184,8 @@ func (s *Sandbox) resizeInside(spec wire.ResizeSpec) error {
 // be.
 func (r *Room) noResize() string {
 	for _, of := range []struct{ controller, limited string }{{"memory", "memory"}, {"cpu", "processor time"}} {
-		if r.groups.How(of.controller) == "" {
-			return fmt.Sprintf("no control group limits the %s: %s", of.limited, r.groups.Why[of.controller])
+		if r.keeper.groups.How(of.controller) == "" {
+			return fmt.Sprintf("no control group limits the %s: %s", of.limited, r.keeper.groups.Why[of.controller])
 		}
 	}
 	return ""

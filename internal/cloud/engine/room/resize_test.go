@@ -52,15 +52,15 @@ func TestResize(t *testing.T) {
 				t.Errorf("%s: %s counts %+v, want %q", what, user, got, want)
 			}
 		}
-		r.mu.Lock()
+		r.roster.mu.Lock()
 		reserved := 0
-		for _, on := range r.processors.on {
+		for _, on := range r.roster.processors.on {
 			reserved += on
 		}
-		for _, other := range r.sandboxes {
-			reserved -= len(other.cpus)
+		for _, other := range r.roster.sandboxes {
+			reserved -= len(other.share.cpus)
 		}
-		r.mu.Unlock()
+		r.roster.mu.Unlock()
 		if reserved != 0 {
 			t.Errorf("%s: %d more processors are reserved than sandboxes have", what, reserved)
 		}
@@ -92,12 +92,12 @@ func TestResize(t *testing.T) {
 		t.Errorf("too little memory: got %v, want %v", err, engine.ErrLimits)
 	}
 	// The processors are the last limit. If they cannot be changed, the others are put back.
-	quota := s.group.CPU
-	s.group.CPU.Dir = filepath.Join(t.TempDir(), "gone")
+	quota := s.share.group.CPU
+	s.share.group.CPU.Dir = filepath.Join(t.TempDir(), "gone")
 	if err := resize(t, s, engine.Limits{CPUs: 1, MemoryBytes: 300 << 20, DiskBytes: 150 << 20}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without the group of the processors: got %v, want %v", err, os.ErrNotExist)
 	}
-	s.group.CPU = quota
+	s.share.group.CPU = quota
 	check("put back", wide)
 
 	sh(t, s, "rm /tmp/file")
@@ -108,7 +108,7 @@ func TestResize(t *testing.T) {
 	}
 	both.Wait()
 	must.Do(t, s.Thaw(t.Context()))
-	check("one of two", s.limits)
+	check("one of two", s.share.limits)
 	must.Do(t, resize(t, s, small))
 	check("less", small)
 	if got := call(t, s, "/run", testRequest{Command: "head -c 400M /dev/zero | tail -c 350M | wc -c"}); got.Output == "367001600\n" {

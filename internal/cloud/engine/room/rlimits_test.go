@@ -66,8 +66,8 @@ func TestReservedData(t *testing.T) {
 	r := newRoom(t)
 	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: memory}})
 	without := &Sandbox{
-		room:   &Room{groups: new(cgroup.Groups), level: r.level, ids: r.ids, options: Options{ReservedBytes: reserved}},
-		limits: s.limits,
+		room:  &Room{keeper: &Keeper{groups: new(cgroup.Groups)}, level: r.level, ids: r.ids, options: Options{ReservedBytes: reserved}},
+		share: allotment{limits: s.share.limits},
 	}
 	choose(t, without.room)
 	limits, err := without.rlimits()

@@ -8,28 +8,18 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
-	"math"
 	"net"
 	"os"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
-
-// ErrRoomEnded means that the room, and so every sandbox, has ended.
-var ErrRoomEnded = fmt.Errorf("the room %w", engine.ErrEnded)
 
 // Options configures [Start].
 type Options struct {
@@ -92,49 +82,23 @@ type Room struct {
 	level      engine.Isolation
 	ids        roomIDs
 	report     engine.Report
-	trees      []string
-	system     int // the number of the first elements of trees that belong to the system
-	links      map[string]string
-	processors processors
-	roots      string   // the directory that contains the directories of sandboxes without namespaces
-	binary     *os.File // the program to re-execute, which the keeper opened
-	linked     bool     // binary needs libraries to start
-	runsc      *os.File // gVisor's program; nil: no gVisor
 	runner     runner   // runs the programs of sandboxes; chosen with the level
-	groups     *cgroup.Groups
-	keeper     *Keeper
-	ownKeeper  *Keeper        // the keeper that ends with the room; nil if [Options].Keeper is used instead
-	room       *spawn.Process // the room's process, or the guard if sandboxes run in place
-	control    *wire.Conn
-	stop       func() (syscall.WaitStatus, error) // ends the room, and returns its status, and an error if processes may be left
-	done       chan struct{}                      // closed when the room has ended and all its sandboxes have been notified
-	ended      atomic.Pointer[error]              // the reason why the room ended by itself
-	stderr     stderr                             // the output of the room's processes
-	close      func() error
-
-	counted    counter.Maxima // limits of this user, to be divided among the sandboxes
-	private    private        // files of the trees to hide
-	mappings   mappings
+	runsc      *os.File // gVisor's program; nil: no gVisor
+	keeper     *Keeper  // [Options].Keeper, or one that ends with the room
+	process    roomProcess
+	egressPath wire.EgressPath // the egress path of sandboxes on this machine
+	trees      hostTrees
 	manifests  manifests
 	warm       warmPool
-	flows      flowBudget
-	egressPath wire.EgressPath // the egress path of sandboxes on this machine
 	zygote     zygote
-	unusedTime time.Duration // maximum time that a kernel that was forked ahead waits for its first use
-	boots      chan struct{} // has an element for each sandbox that is starting without a warm sandbox
-
-	mu        sync.Mutex
-	closed    bool
-	next      uint64
-	slots     map[uint32]bool
-	sandboxes map[uint64]*Sandbox // all sandboxes that are not closed yet
+	roster     roster
+	close      func() error
 }
 
 // runner is one way to run the programs of sandboxes: in namespaces, in gVisor or in place. Each
 // method answers a question that has a different answer for each way.
 type runner interface {
-	// prepare tests the machine for the needs of the runner, and makes the common parts of all
-	// sandboxes.
+	// prepare tests the machine for the needs of the runner, and makes the things that all sandboxes share.
 	prepare(ctx context.Context) error
 	// startRoom starts the room's process, which has control, and writes to stderr. The process is
 	// a guard if guard is not nil.
@@ -200,30 +164,22 @@ const maxFiles = 2
 
 // serve hands each message of the room to its sandbox.
 func (r *Room) serve() {
-	defer close(r.done)
+	defer close(r.process.done)
 	for {
-		m, files, err := r.control.Receive(maxFiles)
+		m, files, err := r.process.control.Receive(maxFiles)
 		if err != nil {
 			// The room is gone, or sent an invalid message and ends with its socket.
 			ended := wire.Message{Kind: wire.KindExited}
-			status, unended := r.stop()
+			why, unended := r.process.lost(err)
 			if unended != nil {
 				ended.Error = unended.Error()
 			}
-			why := r.causeOfEnd(status, err)
-			r.ended.Store(&why)
-			r.mu.Lock()
-			r.closed = true
-			left := slices.Collect(maps.Values(r.sandboxes))
-			r.mu.Unlock()
-			for _, s := range left {
+			for _, s := range r.roster.close() {
 				s.roomSaid(ended, nil, why)
 			}
 			return
 		}
-		r.mu.Lock()
-		s := r.sandboxes[m.ID]
-		r.mu.Unlock()
+		s := r.roster.find(m.ID)
 		if s == nil {
 			files.Close()
 			continue
@@ -232,87 +188,15 @@ func (r *Room) serve() {
 	}
 }
 
-// causeOfEnd returns the reason for the end of the room. err is the error that caused the stop of
-// the room.
-func (r *Room) causeOfEnd(status syscall.WaitStatus, err error) error {
-	switch {
-	case !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET):
-		return fmt.Errorf("%w: %w", ErrRoomEnded, err)
-	case status.Signaled():
-		return fmt.Errorf("%w: its process was ended by signal %d (%v)", ErrRoomEnded, int(status.Signal()), status.Signal())
-	}
-	return fmt.Errorf("%w: its process exited with status %d", ErrRoomEnded, status.ExitStatus())
-}
-
 // Err returns nil while the room runs. Afterwards it returns the reason for the room's end.
-func (r *Room) Err() error {
-	if why := r.ended.Load(); why != nil {
-		return *why
-	}
-	return nil
-}
-
-// register reserves the number, the ids and the processors of a new sandbox.
-func (r *Room) register(s *Sandbox) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		return ErrRoomEnded
-	}
-	var err error
-	if s.slot, err = r.freeSlot(); err != nil {
-		return err
-	}
-	r.next++
-	s.number = r.next
-	s.cpus = r.processors.take(int(math.Ceil(s.limits.CPUs)))
-	r.sandboxes[s.number] = s
-	return nil
-}
-
-// freeSlot reserves a slot. The caller must hold mu.
-func (r *Room) freeSlot() (slot uint32, err error) {
-	slot = 1 // the first slot is the room's own
-	for r.slots[slot] {
-		slot++
-	}
-	if slot >= spawn.SlotsCount {
-		return 0, fmt.Errorf("%w: %d sandboxes", engine.ErrTooMany, len(r.slots))
-	}
-	r.slots[slot] = true
-	return slot, nil
-}
-
-// takeSlot reserves ids that no sandbox uses.
-func (r *Room) takeSlot() (slot uint32, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		return 0, ErrRoomEnded
-	}
-	return r.freeSlot()
-}
-
-func (r *Room) releaseSlot(slot uint32) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.slots, slot)
-}
-
-func (r *Room) release(s *Sandbox) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.processors.release(s.cpus)
-	delete(r.slots, s.slot)
-	delete(r.sandboxes, s.number)
-}
+func (r *Room) Err() error { return r.process.err() }
 
 // ranged reports whether a sandbox has a range of ids. With a range it has both a root and a user.
 func (r *Room) ranged() bool { return r.ids.ranged }
 
 // Done returns a channel that is closed when the room has ended, by Close or by
 // itself.
-func (r *Room) Done() <-chan struct{} { return r.done }
+func (r *Room) Done() <-chan struct{} { return r.process.done }
 
 // Close ends all sandboxes and the room. When Close returns nil, their processes are dead, and the
 // control groups and the instance directory are removed, unless they belong to [Options].Keeper. An
@@ -321,58 +205,25 @@ func (r *Room) Done() <-chan struct{} { return r.done }
 func (r *Room) Close() error { return r.close() }
 
 func (r *Room) end() error {
-	r.private.end()
+	r.trees.private.end()
 	r.warm.end()
 	r.zygote.end()
-	r.mu.Lock()
-	r.closed = true
-	open := slices.Collect(maps.Values(r.sandboxes))
-	r.mu.Unlock()
+	open := r.roster.close()
 	var closing sync.WaitGroup
 	for _, s := range open {
 		closing.Go(func() { _ = s.Close() }) // the keeper removes what this could not
 	}
 	closing.Wait()
-	left := r.endRoom()
-	r.mappings.close()
+	left := r.process.end()
+	r.trees.mappings.close()
 	if r.runsc != nil {
 		r.runsc.Close()
 	}
-	if r.ownKeeper != nil {
-		left = errors.Join(left, r.ownKeeper.Close())
+	if r.options.Keeper == nil && r.keeper != nil {
+		left = errors.Join(left, r.keeper.Close())
 	}
 	if left != nil {
 		return fmt.Errorf("room: close: %w", left)
-	}
-	return nil
-}
-
-// stopRoom ends the room's process. With namespaces, the kernel then ends everything in them.
-// Without namespaces, the room ends the processes when its socket closes. After the end of the
-// room, the guard ends the remaining processes, and reports any process that is still left. status
-// is the exit status of the room's process.
-func stopRoom(room *spawn.Process, conn, guard *wire.Conn) (status syscall.WaitStatus, err error) {
-	conn.Close()
-	if guard == nil {
-		room.Kill()
-		return room.Status(), nil
-	}
-	<-room.Done
-	return verdict(guard)
-}
-
-// endRoom ends the room's process and everything in it.
-func (r *Room) endRoom() error {
-	if r.control == nil {
-		return nil
-	}
-	_, err := r.stop()
-	if r.done != nil {
-		<-r.done
-	}
-	r.stderr.reading.Wait()
-	if err != nil {
-		return fmt.Errorf("%w: %w", engine.ErrProcessesLeft, err)
 	}
 	return nil
 }

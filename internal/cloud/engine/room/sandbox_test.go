@@ -326,7 +326,7 @@ func TestLimits(t *testing.T) {
 	r := newRoom(t)
 	t.Logf("%+v", r.Report())
 	memory := int64(256 << 20)
-	if r.groups.How("memory") == "" {
+	if r.keeper.groups.How("memory") == "" {
 		memory = 1 << 30 // envd itself is under RLIMIT_DATA, and large with -race
 	}
 	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: memory, MaxProcesses: 64, DiskBytes: 32 << 20, CPUs: 0.5}})
@@ -341,7 +341,7 @@ func TestLimits(t *testing.T) {
 		if got.Status == 0 {
 			t.Errorf("%d bytes fit into %d: %+v", 3*memory/2, memory, got)
 		}
-		if r.groups.How("memory") != "" && s.OOMKills() == 0 {
+		if r.keeper.groups.How("memory") != "" && s.OOMKills() == 0 {
 			t.Error("the kill is not counted")
 		}
 		if got := sh(t, s, "echo alive"); got.Output != "alive\n" {
@@ -373,7 +373,7 @@ except OSError: print(n)'`)
 func TestEnvdOutOfMemory(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	if r.groups.How("memory") == "" {
+	if r.keeper.groups.How("memory") == "" {
 		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
 			t.Fatal(r.Report().Memory) // root has groups of its own, or this machine is broken
 		}
@@ -426,8 +426,8 @@ func TestNewSandboxCancelled(t *testing.T) {
 			t.Errorf("after %d ms: %v", d, err)
 		}
 	}
-	if len(r.sandboxes) > 0 || len(r.slots) > 0 {
-		t.Errorf("%d sandboxes and %d slots are left", len(r.sandboxes), len(r.slots))
+	if len(r.roster.sandboxes) > 0 || len(r.roster.slots) > 0 {
+		t.Errorf("%d sandboxes and %d slots are left", len(r.roster.sandboxes), len(r.roster.slots))
 	}
 }
 
@@ -442,13 +442,13 @@ func TestInARow(t *testing.T) {
 		must.Do(t, s.Close())
 	}
 	r.warm.end() // so that none is being made
-	r.mu.Lock()
-	sandboxes, slots := len(r.sandboxes), len(r.slots)
-	r.mu.Unlock()
+	r.roster.mu.Lock()
+	sandboxes, slots := len(r.roster.sandboxes), len(r.roster.slots)
+	r.roster.mu.Unlock()
 	if sandboxes > 1 || slots > 1 { // the warm sandbox
 		t.Errorf("%d sandboxes and %d slots are left", sandboxes, slots)
 	}
-	for _, dir := range r.groups.Directories() {
+	for _, dir := range r.keeper.groups.Directories() {
 		if below, err := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs")); err != nil || len(below) > 1 {
 			t.Errorf("groups left: %v, %v", below, err)
 		}
@@ -463,7 +463,7 @@ func TestClose(t *testing.T) {
 	r := startRoom(t, Options{})
 	s := newSandbox(t, r, engine.SandboxOptions{})
 	sh(t, s, "setsid sleep 1000 >/dev/null 2>&1 & setsid sh -c 'trap \"\" TERM INT; while :; do sleep 1000; done' >/dev/null 2>&1 &")
-	l := left{Dir: r.options.Dir, Roots: r.roots, Groups: r.groups.Directories(), Pids: []int{r.keeper.running().Cmd.Process.Pid, r.room.Cmd.Process.Pid, envdPID(r)}}
+	l := left{Dir: r.options.Dir, Roots: r.keeper.spec.Roots, Groups: r.keeper.groups.Directories(), Pids: []int{r.keeper.running().Cmd.Process.Pid, r.process.first.Cmd.Process.Pid, envdPID(r)}}
 	if l.Pids[2] == 0 {
 		t.Fatal("no envd to look for")
 	}

@@ -56,12 +56,12 @@ func (s *Sandbox) SaveLayer(ctx context.Context, dir string) (complete func() er
 // whileFrozen calls save with a context that ends with ctx or the sandbox. save must return when
 // this context ends. The sandbox does not thaw until save returns.
 func (s *Sandbox) whileFrozen(ctx context.Context, save func(context.Context) error) error {
-	end, err := s.standstill.Turn(ctx)
+	end, err := s.pause.standstill.Turn(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	if !s.standstill.Stopped() {
+	if !s.pause.standstill.Stopped() {
 		return errNotFrozen
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -70,13 +70,13 @@ func (s *Sandbox) whileFrozen(ctx context.Context, save func(context.Context) er
 	defer close(ended)
 	go func() {
 		select {
-		case <-s.done:
+		case <-s.life.done:
 			cancel(engine.ErrGone)
 		case <-ended:
 		}
 	}()
 	err = save(ctx)
-	if s.reason.Load() != nil && err != nil {
+	if s.life.err() != nil && err != nil {
 		return engine.ErrGone
 	}
 	return err
@@ -125,7 +125,7 @@ func (s *Sandbox) saveLayer(ctx context.Context, dir string) (made layer.Manifes
 // runSaver starts the process that writes the files, and waits for it.
 func (s *Sandbox) runSaver(ctx context.Context, to *os.File) error {
 	trees, _ := s.ofHost()
-	spec := wire.SaveSpec{Layout: s.savedLayout(), Layered: len(s.options.Layers) > 0, Trees: slices.Concat(trees, s.lost)}
+	spec := wire.SaveSpec{Layout: s.savedLayout(), Layered: len(s.options.Layers) > 0, Trees: slices.Concat(trees, s.files.lost)}
 	var files wire.Files
 	defer files.Close()
 	namespaces, err := s.room.runner.addSaved(s, &spec, &files)

@@ -81,7 +81,7 @@ func TestSave(t *testing.T) {
 		newSandbox(t, r, engine.SandboxOptions{ID: "neighbour"}) // it takes ids, so that the next one has others
 		tree := "-"
 		if r.level == engine.Full {
-			tree = r.trees[len(r.trees)-1]
+			tree = r.trees.paths[len(r.trees.paths)-1]
 		}
 		setid := "-" // in place, where all files may belong to one user of the machine
 		if r.level == engine.Full {

@@ -35,12 +35,12 @@ const (
 )
 
 func (*gvisor) saveMemory(ctx context.Context, s *Sandbox, dir string) (err error) {
-	end, err := s.standstill.Turn(ctx)
+	end, err := s.pause.standstill.Turn(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	if !s.standstill.Stopped() {
+	if !s.pause.standstill.Stopped() {
 		return errNotFrozen
 	}
 	to, err := s.openMemory(dir)
@@ -75,7 +75,7 @@ func (*gvisor) stopProcesses(ctx context.Context, s *Sandbox) (thaw func() error
 
 // lose ends a sandbox that is in a broken state.
 func (s *Sandbox) lose(err error) error {
-	s.fail(err)
+	s.life.fail(err)
 	s.room.killProcess(s)
 	return err
 }
@@ -103,7 +103,7 @@ func (s *Sandbox) ask(ctx context.Context, kind wire.Kind, within time.Duration,
 			return cmp.Or(context.Cause(ctx), errors.New(m.Error))
 		}
 		return nil
-	case <-s.done:
+	case <-s.life.done:
 		return engine.ErrGone
 	case <-timeout.C:
 		return s.lose(fmt.Errorf("gVisor did not answer %q within %v", kind, within))

@@ -14,7 +14,7 @@ import (
 // TestOptionsSent has a reason for each field that a process does not receive.
 
 // runs describes how the programs of the sandbox run. The runner adds its own part.
-func (s *Sandbox) runs() wire.Runner { return wire.Runner{Ranged: s.room.ranged(), Root: s.root} }
+func (s *Sandbox) runs() wire.Runner { return wire.Runner{Ranged: s.room.ranged(), Root: s.files.root} }
 
 // initSpec returns the specification of the first stage, without the parts that depend on the files
 // that are sent with it.
@@ -27,19 +27,19 @@ func (s *Sandbox) initSpec() wire.InitSpec {
 		Mounted:    make([]bool, len(trees)),
 		Links:      links,
 		Image:      s.options.Image != nil,
-		Disk:       s.limits.DiskBytes,
-		Memory:     s.limits.MemoryBytes,
-		Processors: s.cpus,
+		Disk:       s.share.limits.DiskBytes,
+		Memory:     s.share.limits.MemoryBytes,
+		Processors: s.share.cpus,
 		EgressPath: s.room.egressPath,
 		Authority:  s.options.Authority,
 
-		Counters: s.room.counted.InSandbox(),
+		Counters: s.room.roster.counted.InSandbox(),
 	}
 }
 
 // authoritySpec returns the specification of a mounter that mounts an authority in a warm sandbox.
 func (s *Sandbox) authoritySpec() wire.InitSpec {
-	return wire.InitSpec{Authority: s.options.Authority, Trees: s.room.trees}
+	return wire.InitSpec{Authority: s.options.Authority, Trees: s.room.trees.paths}
 }
 
 // enterSpec returns the specification of the process that enters the root of an image.
@@ -53,7 +53,7 @@ func (s *Sandbox) envdSpec() wire.EnvdSpec {
 		Hostname: s.options.ID,
 		Egress:   s.options.Egress != nil,
 		Restored: s.options.Memory != "",
-		Network:  s.exit != nil,
+		Network:  s.traffic.exit != nil,
 		Runner:   s.runs(),
 	}
 }
@@ -82,7 +82,7 @@ func (s *Sandbox) buildSpec(pid int, files *wire.Files) (spec wire.InitSpec, err
 	if spec.Volumes, err = s.mountHost(spec.Volumes, files); err != nil {
 		return spec, err
 	}
-	if ranged && s.files == nil { // in the other cases it has them already
+	if ranged && s.files.written == nil { // in the other cases it has them already
 		devices, err := makeDevices()
 		if err != nil {
 			return spec, err
@@ -92,7 +92,7 @@ func (s *Sandbox) buildSpec(pid int, files *wire.Files) (spec wire.InitSpec, err
 		}
 	}
 	if ranged && len(spec.Trees) > 0 {
-		list, err := s.listUnshown()
+		list, err := s.files.hide(s.room.trees.private.result.Load())
 		if err != nil {
 			return spec, err
 		}

@@ -9,15 +9,12 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
-	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
@@ -41,15 +38,13 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 		}
 	}
 	r := &Room{
-		options:    o,
-		slots:      make(map[uint32]bool),
-		sandboxes:  make(map[uint64]*Sandbox),
-		unusedTime: unusedTime,
-		boots:      make(chan struct{}, 4*runtime.NumCPU()),
+		options: o,
+		roster:  newRoster(),
 	}
+	r.zygote.unusedTime = unusedTime
 	r.zygote.warmed, r.zygote.wanted = make(chan struct{}, 1), make(chan struct{}, 1)
 	r.close = sync.OnceValue(r.end)
-	if err := r.flows.fill(); err != nil {
+	if err := r.roster.flows.fill(); err != nil {
 		return nil, fmt.Errorf("room: start: %w", err)
 	}
 	if err := r.startBest(ctx); err != nil {
@@ -69,10 +64,9 @@ func (r *Room) startBest(ctx context.Context) (err error) {
 	if err := r.haveKeeper(ctx); err != nil {
 		return err
 	}
-	if r.trees, r.system, r.links, err = planTrees(o.Trees); err != nil {
+	if r.trees.paths, r.trees.system, r.trees.links, err = planTrees(o.Trees); err != nil {
 		return fmt.Errorf("room: start: %w", err)
 	}
-	r.linked = hostprogram.IsLinked(r.binary)
 	if o.Runsc != "" {
 		if r.runsc, err = os.Open(o.Runsc); err != nil {
 			return fmt.Errorf("room: start: open gVisor's program: %w", err)
@@ -90,9 +84,8 @@ func (r *Room) haveKeeper(ctx context.Context) (err error) {
 		if k, err = StartKeeper(ctx, KeeperOptions{Dir: o.Dir, Binary: o.Binary, Processes: o.Processes, Logger: o.Logger}); err != nil {
 			return err
 		}
-		r.ownKeeper = k
 	}
-	r.keeper, r.binary, r.groups, r.roots = k, k.binary, k.groups, k.spec.Roots
+	r.keeper = k
 	o.Dir, o.Processes = k.options.Dir, k.options.Processes
 	return nil
 }
@@ -112,17 +105,17 @@ func (r *Room) startLevels(ctx context.Context) error {
 			r.noteFall(refused.Attempts)
 			return nil
 		}
-		_ = r.endRoom() // the reason why the level could not be started is more useful than this error
-		r.private.end()
-		if lost := r.private.lost(); lost != nil && errors.Is(err, lost) {
+		_ = r.process.end() // the reason why the level could not be started is more useful than this error
+		r.trees.private.end()
+		if lost := r.trees.private.lost(); lost != nil && errors.Is(err, lost) {
 			return fmt.Errorf("room: start: %w", cmp.Or(shortage.Of(err), err)) // the machine refused nothing
 		}
-		r.private = private{} // at another level sandboxes need none
+		r.trees.private = private{} // at another level sandboxes need none
 		if ctx.Err() != nil {
 			return fmt.Errorf("room: start: %w", context.Cause(ctx))
 		}
 		// Another level would need as much, and would hide the reason.
-		if short := cmp.Or(shortage.Of(err), shortage.Because(err, err.Error()+r.stderr.said.String())); short != nil {
+		if short := cmp.Or(shortage.Of(err), shortage.Because(err, err.Error()+r.process.stderr.said.String())); short != nil {
 			return fmt.Errorf("room: start: %w", short)
 		}
 		if !isRefusal(err) {
@@ -192,15 +185,14 @@ func (r *Room) startRoom(ctx context.Context) error {
 		from.Close()
 		return err
 	}
-	r.stderr.read(from, r.options.Logger)
-	r.room, r.control, r.done, r.closed = process, conn, nil, false
-	r.stop = sync.OnceValues(func() (syscall.WaitStatus, error) { return stopRoom(process, conn, guard) })
-	r.ended.Store(nil) // it may be from another level
+	r.process.stderr.read(from, r.options.Logger)
+	r.roster.open()
+	r.process.started(process, conn, guard)
 	spec, err := r.runner.roomSpec()
 	if err != nil {
 		return err
 	}
-	home, err := r.groups.OpenHome()
+	home, err := r.keeper.groups.OpenHome()
 	if err != nil {
 		return err
 	}
@@ -213,7 +205,7 @@ func (r *Room) startRoom(ctx context.Context) error {
 	if err := conn.AwaitReady(ctx, 10*time.Second); err != nil {
 		return err
 	}
-	r.done = make(chan struct{})
+	r.process.done = make(chan struct{})
 	go r.serve()
 	return nil
 }
@@ -228,8 +220,8 @@ func (r *Room) probe(ctx context.Context) error {
 	if err := s.begin(ctx, engine.SandboxOptions{ID: "probe"}, []byte("{}"), wire.RoleProbe); err != nil {
 		return err
 	}
-	r.fillReport(s.notes, s.hidden)
-	r.hideTrees(s.hidden)
+	r.fillReport(s.files.notes, s.files.hidden)
+	r.trees.leaveOut(s.files.hidden)
 	r.judgeEgressPath(s)
 	return s.Close()
 }

@@ -22,6 +22,15 @@ var systemTrees = []string{
 	"/usr", "/etc/alternatives", "/etc/fonts", "/etc/java-*-openjdk", "/etc/R", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/ca-certificates/extracted", guest.PackageTree,
 }
 
+// hostTrees are the directories of the host that sandboxes show.
+type hostTrees struct {
+	paths    []string
+	system   int               // the number of the first elements of paths that belong to the system
+	links    map[string]string // the symbolic links at the root
+	private  private           // files of the trees to hide
+	mappings mappings
+}
+
 // planTrees resolves the trees of a sandbox: first the system trees, then the requested trees. No
 // tree is inside another. links are the symbolic links at the root.
 func planTrees(asked []string) (trees []string, system int, links map[string]string, err error) {
@@ -71,19 +80,19 @@ func planTrees(asked []string) (trees []string, system int, links map[string]str
 	return trees, system, links, nil
 }
 
-// hideTrees leaves out trees that sandboxes of this room cannot enter.
-func (r *Room) hideTrees(hidden []string) {
-	shown := make([]string, 0, len(r.trees))
+// leaveOut removes trees that sandboxes of this room cannot enter.
+func (t *hostTrees) leaveOut(hidden []string) {
+	shown := make([]string, 0, len(t.paths))
 	system := 0
-	for i, path := range r.trees {
+	for i, path := range t.paths {
 		if slices.Contains(hidden, path) {
 			continue
 		}
-		if shown = append(shown, path); i < r.system {
+		if shown = append(shown, path); i < t.system {
 			system++
 		}
 	}
-	r.trees, r.system = shown, system
+	t.paths, t.system = shown, system
 }
 
 func within(path string, trees []string) bool {

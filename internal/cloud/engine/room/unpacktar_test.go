@@ -126,10 +126,10 @@ func TestUnpackTarFails(t *testing.T) {
 		t.Errorf("without namespaces: got %v, want %v", err, &engine.LackError{Feature: engine.Images})
 	}
 	readyWarm(t, r)
-	if r.mu.Lock(); len(r.slots) != 1 {
-		t.Errorf("got %d slots in use, want that of the warm sandbox", len(r.slots))
+	if r.roster.mu.Lock(); len(r.roster.slots) != 1 {
+		t.Errorf("got %d slots in use, want that of the warm sandbox", len(r.roster.slots))
 	}
-	r.mu.Unlock()
+	r.roster.mu.Unlock()
 	if !r.ranged() {
 		return // this user cannot make a small disk
 	}

@@ -17,11 +17,11 @@ import (
 // Usage returns the sandbox's usage. If control groups count the usage, Usage returns their
 // numbers. Otherwise it returns the sum over the processes, without files that they keep in memory.
 // Without namespaces, the usage of the disk is the usage of the host's disk.
-func (s *Sandbox) Usage() (engine.Usage, bool) { return s.usage(s.group) }
+func (s *Sandbox) Usage() (engine.Usage, bool) { return s.usage(s.share.group) }
 
 // usage is like Usage, with the numbers of a group. If group is nil, no group counts the usage.
 func (s *Sandbox) usage(group *cgroup.Group) (engine.Usage, bool) {
-	if s.reason.Load() != nil {
+	if s.life.err() != nil {
 		return engine.Usage{}, false
 	}
 	var usage engine.Usage
@@ -66,7 +66,7 @@ func countedMemory(group *cgroup.Group) (cgroup.Memory, bool) {
 
 // processes returns the processes of the sandbox, in this process's numbering.
 func (s *Sandbox) processes() ([]int, error) {
-	envd, err := pidOf(s.pidfd)
+	envd, err := s.process.pid()
 	if err != nil {
 		return nil, err
 	}

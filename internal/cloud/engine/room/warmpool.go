@@ -53,7 +53,7 @@ func (r *Room) keepWarm(ctx context.Context, limits engine.Limits, count int) {
 			case <-r.zygote.warmed:
 				lacking = time.After(calm)
 				continue
-			case <-r.private.changed:
+			case <-r.trees.private.changed:
 				r.dropOutdated()
 				continue
 			case <-lacking:
@@ -80,6 +80,23 @@ func (r *Room) keepWarm(ctx context.Context, limits engine.Limits, count int) {
 			}
 		}
 	})
+}
+
+// dropOutdated closes the outdated warm sandboxes, so that new ones replace them.
+func (r *Room) dropOutdated() {
+	for range len(r.warm.ready) {
+		select {
+		case s := <-r.warm.ready:
+			if s.files.outdated(r.trees.private.result.Load()) {
+				_ = s.Close() // the keeper removes the rest
+				r.warm.used <- struct{}{}
+			} else {
+				r.warm.ready <- s
+			}
+		default: // a caller has taken it
+			return
+		}
+	}
 }
 
 // takeWarm returns a warm sandbox if the warm sandboxes have these limits. Otherwise it returns

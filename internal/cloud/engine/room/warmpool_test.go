@@ -28,9 +28,9 @@ func readyWarm(t testing.TB, r *Room) {
 
 // openSandboxes returns the number of sandboxes, including the warm one.
 func openSandboxes(r *Room) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.sandboxes)
+	r.roster.mu.Lock()
+	defer r.roster.mu.Unlock()
+	return len(r.roster.sandboxes)
 }
 
 // TestWarmPool checks that a sandbox that was made before its request is like any
@@ -76,14 +76,14 @@ func TestWarmPool(t *testing.T) {
 			// A warm sandbox that died while it waited is not handed out.
 			dead := <-r.warm.ready
 			r.killProcess(dead)
-			<-dead.exited
+			<-dead.process.exited
 			r.warm.ready <- dead // no other warm sandbox is made before this one is used
 			s = newSandbox(t, r, engine.SandboxOptions{ID: "late", Limits: limits})
 			if got := sh(t, s, "echo alive"); got.Output != "alive\n" {
 				t.Errorf("%+v", got)
 			}
 			readyWarm(t, r)
-			room, dir := r.room.Cmd.Process.Pid, r.options.Dir
+			room, dir := r.process.first.Cmd.Process.Pid, r.options.Dir
 			if err := r.Close(); err != nil {
 				t.Error(err)
 			}
@@ -142,7 +142,7 @@ func TestWarmYields(t *testing.T) {
 	readyWarm(t, r)
 	warm := <-r.warm.ready
 	r.warm.ready <- warm
-	h := warm.group.CPU
+	h := warm.share.group.CPU
 	if h.Dir == "" {
 		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
 			t.Fatal("root has no control group for processors")
@@ -169,7 +169,7 @@ func TestWarmYields(t *testing.T) {
 		t.Error("a sandbox that is used yields")
 	}
 	r.warm.waiting.Store(true)
-	if err := r.warm.stepBack(warm.group); err != nil || yields() {
+	if err := r.warm.stepBack(warm.share.group); err != nil || yields() {
 		t.Errorf("one that is waited for yields: %v", err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"os"
 	"sync"
@@ -54,7 +53,9 @@ type zygote struct {
 	warmed  chan struct{}      // signalled when a zygote has become warm
 	wanted  chan struct{}      // signalled when a kernel is requested
 	cancel  context.CancelFunc // stops making zygotes; nil if no zygotes are made
-	keeping sync.WaitGroup
+	// unusedTime is the longest time that a kernel that was forked ahead waits for its first use.
+	unusedTime time.Duration
+	keeping    sync.WaitGroup
 }
 
 // isWarm reports whether there is a zygote now.
@@ -74,7 +75,7 @@ func (r *Room) keepZygote(ctx context.Context) {
 	r.zygote.cancel = cancel
 	r.zygote.keeping.Go(func() {
 		r.warm.awaitFirst(ctx) // the first sandbox is more urgent than the second kernel
-		if err := r.private.wait(ctx); err != nil {
+		if err := r.trees.private.wait(ctx); err != nil {
 			return // there is no sandbox either
 		}
 		if r.options.ZygoteLater {
@@ -100,7 +101,7 @@ func (r *Room) keepZygote(ctx context.Context) {
 			}
 			select {
 			case <-time.After(pause):
-			case <-r.done:
+			case <-r.process.done:
 				return
 			case <-ctx.Done():
 				return
@@ -116,19 +117,16 @@ func (r *Room) liveZygote(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	r.mu.Lock()
-	r.next++
-	number := r.next
-	r.mu.Unlock()
-	err = r.control.SendFiles(wire.Message{Kind: wire.KindSpawn, ID: number, Role: wire.RoleZygote}, wire.Lent(wire.FileControl, fd3))
+	number := r.roster.number()
+	err = r.process.control.SendFiles(wire.Message{Kind: wire.KindSpawn, ID: number, Role: wire.RoleZygote}, wire.Lent(wire.FileControl, fd3))
 	fd3.Close()
 	if err != nil {
 		return fmt.Errorf("ask the room: %w", err)
 	}
-	defer func() { _ = r.control.Send(wire.Message{Kind: wire.KindKill, ID: number}) }() // if the room is gone, so is the process
+	defer func() { _ = r.process.control.Send(wire.Message{Kind: wire.KindKill, ID: number}) }() // if the room is gone, so is the process
 	spec := wire.ZygoteSpec{
 		InitSpec: wire.InitSpec{
-			Runner: wire.Runner{Ranged: r.ranged()}, Path: r.options.Path, Trees: r.trees, Mounted: make([]bool, len(r.trees)), Links: r.links, Disk: zygoteDisk,
+			Runner: wire.Runner{Ranged: r.ranged()}, Path: r.options.Path, Trees: r.trees.paths, Mounted: make([]bool, len(r.trees.paths)), Links: r.trees.links, Disk: zygoteDisk,
 		},
 		Config: *r.options.Zygote,
 	}
@@ -160,12 +158,12 @@ func (r *Room) addZygoteTrees(spec *wire.ZygoteSpec, files *wire.Files) error {
 	if !r.ranged() {
 		return nil
 	}
-	ids, err := openUserNamespace(r.room.Cmd.Process.Pid)
+	ids, err := openUserNamespace(r.process.first.Cmd.Process.Pid)
 	if err != nil {
 		return err
 	}
 	defer ids.Close()
-	for i, path := range r.trees {
+	for i, path := range r.trees.paths {
 		tree, _, err := mapTree(path, ids)
 		if err != nil {
 			return err
@@ -173,7 +171,7 @@ func (r *Room) addZygoteTrees(spec *wire.ZygoteSpec, files *wire.Files) error {
 		files.Add(wire.FileTree.Numbered(i), tree)
 		spec.Mounted[i] = true
 	}
-	list, err := memoryFile(r.private.result.Load().list)
+	list, err := memoryFile(r.trees.private.result.Load().list)
 	if err != nil {
 		return err
 	}
@@ -258,7 +256,7 @@ func (s *Sandbox) orderKernel(ahead bool) (_ *os.File, err error) {
 		return nil, errNoZygote // this machine's Python is not in the image
 	}
 	tell(s.room.zygote.wanted)
-	if !s.kernels.take(time.Now()) {
+	if !s.kernels.allowed.take(time.Now()) {
 		return nil, fmt.Errorf("%w: %d kernels were forked in a short time", engine.ErrTooMany, maxForks)
 	}
 	limits, err := s.rlimits()
@@ -277,18 +275,16 @@ func (s *Sandbox) orderKernel(ahead bool) (_ *os.File, err error) {
 		}
 	}()
 	files.Add(wire.FileKernel, theirs)
-	files.Lend(wire.FilePidfd, s.pidfd)
-	if s.group != nil {
-		groups, err := s.group.Open()
+	files.Lend(wire.FilePidfd, s.process.pidfd)
+	if s.share.group != nil {
+		groups, err := s.share.group.Open()
 		if err != nil {
 			return nil, err
 		}
 		files.AddList(wire.FileGroup, groups)
 	}
 	ranged := s.room.ranged()
-	s.mu.Lock()
-	cpus, processors := int(math.Ceil(s.limits.CPUs)), append([]int{}, s.cpus...)
-	s.mu.Unlock()
+	cpus, processors := s.share.processors()
 	order := wire.KernelOrder{
 		Ranged: ranged, Owner: s.owner(), CPUs: cpus, Limits: limits, Processors: processors,
 		Keep: capability.Kept(ranged), Filter: hex.EncodeToString(seccomp.Program()),
@@ -305,29 +301,4 @@ func (s *Sandbox) owner() int {
 		return spawn.FirstID(s.slot)
 	}
 	return 0
-}
-
-// maxForks is the number of kernels that a sandbox may have forked at once. After each forkEvery it
-// may have one more kernel forked. Forks are limited because each fork costs the other sandboxes a
-// few milliseconds of the zygote's time.
-const (
-	maxForks  = 64
-	forkEvery = 100 * time.Millisecond
-)
-
-// allowance is a token bucket. Each token permits one fork of a kernel. Only one goroutine may use an
-// allowance. The zero value is a full bucket.
-type allowance struct{ empty time.Time } // the time at which the bucket had no token; it has gained one every forkEvery since
-
-// take removes one token. It returns false if the bucket is empty.
-func (a *allowance) take(now time.Time) bool {
-	if full := now.Add(-maxForks * forkEvery); a.empty.Before(full) {
-		a.empty = full
-	}
-	next := a.empty.Add(forkEvery)
-	if next.After(now) {
-		return false
-	}
-	a.empty = next
-	return true
 }

@@ -223,8 +223,8 @@ func TestZygoteThatCannotStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			control, room := wirePair(t)
-			r := &Room{control: control, ids: tt.ids, options: Options{Zygote: &guest.Config{}, Logger: slog.New(slog.DiscardHandler)}}
-			r.room = &spawn.Process{Cmd: &exec.Cmd{Process: &os.Process{Pid: math.MaxInt32}}} // no process has this id
+			r := &Room{process: roomProcess{control: control}, ids: tt.ids, options: Options{Zygote: &guest.Config{}, Logger: slog.New(slog.DiscardHandler)}}
+			r.process.first = &spawn.Process{Cmd: &exec.Cmd{Process: &os.Process{Pid: math.MaxInt32}}} // no process has this id
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			ended := make(chan error, 1)
@@ -265,14 +265,14 @@ func TestKernelsThatAreNotOrdered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conn, peer := wirePair(t)
-			r := &Room{level: engine.None, groups: &cgroup.Groups{}}
+			r := &Room{level: engine.None, keeper: &Keeper{groups: &cgroup.Groups{}}}
 			choose(t, r)
 			r.zygote.wanted = make(chan struct{}, 1)
 			r.zygote.set(conn)
 			first, err := os.Open(os.DevNull)
 			must.Do(t, err)
 			defer first.Close()
-			s := &Sandbox{room: r, group: tt.group, pidfd: first, options: engine.SandboxOptions{Image: tt.image}, limits: engine.Limits{MaxProcesses: minProcesses}}
+			s := &Sandbox{room: r, share: allotment{group: tt.group, limits: engine.Limits{MaxProcesses: minProcesses}}, process: firstProcess{pidfd: first}, options: engine.SandboxOptions{Image: tt.image}}
 			_, err = s.orderKernel(false)
 			must.Is(t, err, tt.want)
 			if len(r.zygote.wanted) != tt.wanted {
@@ -283,28 +283,5 @@ func TestKernelsThatAreNotOrdered(t *testing.T) {
 				t.Errorf("the zygote received %+v with error %v, want nothing", m, err)
 			}
 		})
-	}
-}
-
-func TestAllowance(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	var a allowance
-	take := func(n int) (taken int) {
-		for range n {
-			if a.take(now) {
-				taken++
-			}
-		}
-		return taken
-	}
-	for _, tt := range []struct {
-		after time.Duration
-		want  int
-	}{{0, maxForks}, {0, 0}, {forkEvery, 1}, {forkEvery / 2, 0}, {forkEvery / 2, 1}, {time.Hour, maxForks}} {
-		now = now.Add(tt.after)
-		if got := take(1000); got != tt.want {
-			t.Errorf("%v later %d are allowed, want %d", tt.after, got, tt.want)
-		}
 	}
 }
