@@ -200,3 +200,27 @@ func TestFollowingAsksSeldom(t *testing.T) {
 		}
 	})
 }
+
+// TestMebibytes checks that sizes are rounded up, and that a negative size stays one for the service to
+// refuse.
+func TestMebibytes(t *testing.T) {
+	t.Parallel()
+	for bytes, want := range map[int64]int64{
+		-1 << 40: -1 << 40, -1: -1, 0: 0, 1: 1, 1<<20 - 1: 1, 1 << 20: 1, 1<<20 + 1: 2, 2 << 20: 2, math.MaxInt64: 1 << 43,
+	} {
+		if got := mebibytes(bytes); got != want {
+			t.Errorf("%d: got %d, want %d", bytes, got, want)
+		}
+	}
+}
+
+// TestNamesOfStatements checks what is a name in an .env file: export is one, too, if it stands alone.
+func TestNamesOfStatements(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{"A=1": "A", "export A=1": "A", "export\tA: 1": "A", "export=1": "export", " export = 1": "export", "exported A=1": "exported A", "export": "export", "export A": "A"} {
+		all := statements(line + "\n")
+		if len(all) != 1 || all[0].name != want {
+			t.Errorf("%q: got %+v, want the name %q", line, all, want)
+		}
+	}
+}

@@ -35,6 +35,26 @@ func TestTransfers(t *testing.T) {
 			t.Errorf("download %q is accepted", text)
 		}
 	}
+	for text, want := range map[string]string{
+		"": "there is no colon", "app": "there is no colon", ":app": "the source is empty", ":": "the source is empty", "app:": "the target is empty", "a\x00:b": "NUL",
+	} {
+		if err := up.Set(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("upload %q: got %v, want %q", text, err, want)
+		}
+		if err := down.Set(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("download %q: got %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestStreamIsAFile checks that the path - of a flag is a file, and that no other path changes.
+func TestStreamIsAFile(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{"-": "./-", "./-": "./-", "-a": "-a", "a": "a"} {
+		if got := localFile(path); got.Path != want || got.Store != nil || got.isStream() {
+			t.Errorf("%q: got %+v, want a file of this machine called %q", path, got, want)
+		}
+	}
 }
 
 func FuzzTransfer(f *testing.F) {

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -69,4 +71,40 @@ func TestModesOfVolumes(t *testing.T) {
 	}
 	_, err = store.Mode(t.Context(), "/gone")
 	must.Is(t, err, sandbox.ErrNotFound)
+}
+
+// TestBoundsOfVolumes checks that a directory of a volume is bounded in bytes and in files, as the
+// copy says.
+func TestBoundsOfVolumes(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/volumes":
+			fmt.Fprint(w, `[{"volumeID":"v","name":"data"}]`)
+		case r.URL.Path == "/volumes/v":
+			fmt.Fprint(w, `{"volumeID":"v","name":"data","token":"t"}`)
+		case strings.HasSuffix(r.URL.Path, "/dir"):
+			fmt.Fprint(w, `[{"name":"a","path":"/a","type":"file","mode":420,"size":4},{"name":"b","path":"/b","type":"file","mode":420,"size":4}]`)
+		case strings.HasSuffix(r.URL.Path, "/file"):
+			fmt.Fprint(w, "text")
+		default:
+			fmt.Fprint(w, `{"name":"","path":"/","type":"directory","mode":493}`)
+		}
+	}))
+	defer server.Close()
+	client, err := sandbox.NewClient(sandbox.WithAPIKey("e2b_00000000"), sandbox.WithAPIURL(server.URL), sandbox.WithVolumeURL(server.URL), sandbox.WithEnvFile(""))
+	must.Do(t, err)
+	defer client.Close()
+	volume, err := client.Volumes.Open(t.Context(), "data")
+	must.Do(t, err)
+	for _, tt := range []struct {
+		bytes, files int64
+		fits         bool
+	}{{8, 2, true}, {7, 2, false}, {8, 1, false}} {
+		c := &Copy{MaxBytes: cmdutil.Size(tt.bytes), MaxFiles: cmdutil.Count(tt.files)}
+		err := InVolume(volume, "/").Store.DownloadDir(t.Context(), "/", t.TempDir(), c)
+		if errors.Is(err, sandbox.ErrTooLarge) == tt.fits || tt.fits && err != nil {
+			t.Errorf("%d bytes and %d files: got %v, want that it fits: %v", tt.bytes, tt.files, err, tt.fits)
+		}
+	}
 }

@@ -287,3 +287,14 @@ func TestOutputAfterTheDeadlineIsBounded(t *testing.T) {
 		t.Errorf("%d bytes are left, want %d", left*each, more*each)
 	}
 }
+
+// TestPrintable tries every byte in metadata.
+func TestPrintable(t *testing.T) {
+	t.Parallel()
+	for b := range 256 {
+		want := b >= ' ' && b <= '~'
+		if got := printable("a" + string([]byte{byte(b)}) + "a"); got != want {
+			t.Errorf("byte %#x: got %v, want %v", b, got, want)
+		}
+	}
+}

@@ -44,6 +44,14 @@ func TestEveryDamage(t *testing.T) {
 			t.Errorf("byte %d is another: got no error", n)
 		}
 	}
+	var strange bytes.Buffer // whole, but of another format
+	e = newEncoder(&strange)
+	e.bytes([]byte(strings.Replace(magic, "1", "2", 1)))
+	e.text("test")
+	must.Do(t, e.finish())
+	if _, err := read(t, strange.Bytes()); !errors.Is(err, ErrDamaged) {
+		t.Errorf("another format: got %v, want %v", err, ErrDamaged)
+	}
 	other := bytes.Replace(whole, []byte("test"), []byte("best"), 1)
 	if _, err := read(t, other); !errors.Is(err, ErrLayout) {
 		t.Errorf("another layout: got %v, want %v", err, ErrLayout)
