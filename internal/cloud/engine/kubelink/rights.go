@@ -24,7 +24,7 @@ func Rights(minor int, pools bool) []Right {
 		{Group: "agents.x-k8s.io", Resource: "sandboxes", Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
 		{Resource: "pods", Verbs: []string{"get", "list", "watch"}},
 		{Resource: "pods/portforward", Verbs: forward},
-		{Resource: "events", Verbs: []string{"list"}},
+		{Resource: "events", Verbs: []string{"list", "watch"}},
 		{Group: "coordination.k8s.io", Resource: "leases", Verbs: []string{"get", "create", "update"}},
 	}
 	if pools {

@@ -1,6 +1,9 @@
 package kubernetes
 
 import (
+	"cmp"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -51,6 +54,34 @@ type podMetadata struct {
 
 type objectStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// failure returns the error of the controller that is to make the pod, and "" if there is none.
+func (o *object) failure() string {
+	for _, c := range o.Status.Conditions {
+		if c.Type == "Ready" && c.Reason == "ReconcilerError" {
+			return cmp.Or(c.Message, c.Reason)
+		}
+	}
+	return ""
+}
+
+// warning is an Event with the type Warning, with only the fields that the watch uses.
+type warning struct {
+	metav1.ObjectMeta `json:"metadata"`
+	InvolvedObject    struct {
+		Kind string `json:"kind"`
+		Name string `json:"name"`
+	} `json:"involvedObject"`
+}
+
+// about returns the name of the sandbox that a warning is about. The claim of its home has a name of its
+// own.
+func (w *warning) about() string {
+	if w.InvolvedObject.Kind == "PersistentVolumeClaim" {
+		return strings.TrimPrefix(w.InvolvedObject.Name, homeVolume+"-")
+	}
+	return w.InvolvedObject.Name
 }
 
 // decode converts an object from the dynamic client to the type T.

@@ -18,15 +18,18 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// eventPause is the pause between two checks of the events of a pod that does not run yet.
+// eventPause is the pause before each look at the reason why a pod may never run. Some warnings are over
+// within it.
 const eventPause = 2 * time.Second
 
 // awaitPod waits until the container of a sandbox's pod runs. If the container will never run, the
 // error contains the cluster's reason. It takes no notice of a pod that is being deleted, or that has the
-// UID old.
+// UID old. It sends requests only while the watches show trouble.
 func (e *Engine) awaitPod(ctx context.Context, name string, old types.UID) (*corev1.Pod, error) {
 	look := time.NewTicker(eventPause)
+	look.Stop()
 	defer look.Stop()
+	looking := false
 	for {
 		pod, changed := e.watch.pod(name)
 		switch {
@@ -40,8 +43,18 @@ func (e *Engine) awaitPod(ctx context.Context, name string, old types.UID) (*cor
 				return nil, err
 			}
 		}
+		troubled, news, warning := e.troubled(name)
+		switch {
+		case troubled && !looking:
+			look.Reset(eventPause)
+		case !troubled:
+			look.Stop()
+		}
+		looking = troubled
 		select {
 		case <-changed:
+		case <-news:
+		case <-warning:
 		case <-look.C:
 			if err := e.refused(ctx, name); err != nil {
 				return nil, err
@@ -50,6 +63,15 @@ func (e *Engine) awaitPod(ctx context.Context, name string, old types.UID) (*cor
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// troubled reports whether refused may find a reason: the watches have no object of the name, one with an
+// error of its controller, or a warning. It also returns channels that are closed at the next change of the
+// object, and at the next warning.
+func (e *Engine) troubled(name string) (_ bool, news, warning <-chan struct{}) {
+	o, news := e.watch.objects.get(name)
+	last, warning := e.watch.warnings.get(name)
+	return o == nil || last != nil || o.failure() != "", news, warning
 }
 
 // running reports whether the container of the sandbox runs.
@@ -160,10 +182,8 @@ func (e *Engine) notMade(ctx context.Context, name string) error {
 	case err != nil:
 		return nil //nolint:nilerr // the next look may succeed, and ctx bounds all of them
 	}
-	for _, c := range o.Status.Conditions {
-		if c.Type == "Ready" && c.Reason == "ReconcilerError" {
-			return errors.New("agent-sandbox cannot make its pod: " + clip.Text(c.Message, maxReason))
-		}
+	if failure := o.failure(); failure != "" {
+		return errors.New("agent-sandbox cannot make its pod: " + clip.Text(failure, maxReason))
 	}
 	return nil
 }

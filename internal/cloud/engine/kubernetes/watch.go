@@ -15,23 +15,31 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// watch follows the pods and objects of the engine's sandboxes and pools, and the claims of pools.
+// watch follows the pods and objects of the engine's sandboxes and pools, the claims of pools, and the
+// warnings of the namespace.
 type watch struct {
-	pods    watched[corev1.Pod]
-	objects watched[object]
-	claims  watched[claim]
-	running sync.WaitGroup
+	pods     watched[corev1.Pod]
+	objects  watched[object]
+	claims   watched[claim]
+	warnings watched[warning] // by the name of the sandbox; it has the last one of each
+	running  sync.WaitGroup
 }
+
+// warningsOnly selects the Events that are warnings.
+var warningsOnly = metav1.ListOptions{FieldSelector: "type=" + corev1.EventTypeWarning}
 
 func newWatch(e *Engine) *watch {
 	w := &watch{}
-	w.pods.run(e, pods, &w.running)
+	own := metav1.ListOptions{LabelSelector: labelInstance + "=" + e.keys.instance}
+	w.pods.run(e, pods, own, &w.running)
+	w.warnings.key = (*warning).about
+	w.warnings.run(e, events, warningsOnly, &w.running)
 	if e.lasts() {
 		w.objects.news, w.objects.seen = make(chan struct{}, 1), e.takeEnd
 	}
-	w.objects.run(e, sandboxes, &w.running)
+	w.objects.run(e, sandboxes, own, &w.running)
 	if e.pools != nil {
-		w.claims.run(e, claims, &w.running)
+		w.claims.run(e, claims, own, &w.running)
 	}
 	return w
 }
@@ -44,16 +52,18 @@ func (w *watch) pod(name string) (*corev1.Pod, <-chan struct{}) { return w.pods.
 func (w *watch) forget(name string) {
 	w.pods.forget(name)
 	w.objects.forget(name)
+	w.warnings.forget(name)
 }
 
 // wait waits until the watch has ended. The watch ends with the engine.
 func (w *watch) wait() { w.running.Wait() }
 
-// watched has the objects of one kind that belong to the engine, through one watch of the API. It goes
+// watched has the objects of one kind that the engine selects, through one watch of the API. It goes
 // on after every error, as the API server may come back.
 type watched[T any] struct {
 	synced cache.InformerSynced // reports whether all that were there at the start have been seen
 	news   chan struct{}        // receives after a change; nil: nobody takes the changes
+	key    func(*T) string      // the name that the engine uses for an object; nil: its own
 	seen   func(*T)             // called with each version of an object that the watch sees; nil: not called
 
 	mu      sync.Mutex
@@ -62,10 +72,10 @@ type watched[T any] struct {
 	pending map[string]struct{}      // names of objects that changed since the last take
 }
 
-// run starts the watch, which ends with the engine.
-func (w *watched[T]) run(e *Engine, kind schema.GroupVersionResource, running *sync.WaitGroup) {
+// run starts the watch of the objects with the labels and fields of selected. It ends with the engine.
+func (w *watched[T]) run(e *Engine, kind schema.GroupVersionResource, selected metav1.ListOptions, running *sync.WaitGroup) {
 	informer := dynamicinformer.NewFilteredDynamicInformer(e.client, kind, e.options.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
-		o.LabelSelector = labelInstance + "=" + e.keys.instance
+		o.LabelSelector, o.FieldSelector = selected.LabelSelector, selected.FieldSelector
 	}).Informer()
 	handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { w.see(o, false) },
@@ -112,6 +122,9 @@ func (w *watched[T]) see(o any, deleted bool) {
 		w.seen(t) // before it can be taken for gone
 	}
 	name := any(t).(metav1.Object).GetName()
+	if w.key != nil {
+		name = w.key(t)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.all == nil {

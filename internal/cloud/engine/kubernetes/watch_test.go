@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -84,7 +85,7 @@ func BenchmarkWatch(b *testing.B) {
 		must.Do(b, err)
 		before := live()
 		w, running := &watched[corev1.Pod]{}, &sync.WaitGroup{}
-		w.run(e, pods, running)
+		w.run(e, pods, metav1.ListOptions{}, running)
 		patience.Until(b, "all pods are seen", func() bool { return len(w.list()) == pieces })
 		b.ReportMetric(float64(live()-before)/pieces, "B/pod")
 		e.end()

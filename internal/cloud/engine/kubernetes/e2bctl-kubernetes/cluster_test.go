@@ -45,6 +45,7 @@ func TestCluster(t *testing.T) {
 	c.AddImage(t, kubetest.Program)
 	c.AddImage(t, kubetest.Python)
 	u, ctx := newUser(t, "KUBECONFIG=config"), patience.Context(t)
+	u.endWith(t)
 	must.Do(t, os.WriteFile(filepath.Join(u.home, "config"), c.Kubeconfig(), 0o600))
 	images := []string{"--namespace", c.Namespace, "--program-image", kubetest.Program, "--image", kubetest.Python}
 

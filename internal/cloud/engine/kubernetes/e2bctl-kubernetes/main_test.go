@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -25,9 +27,54 @@ import (
 // TestMain makes the test binary both programs: e2bctl, which lacks the engine, and this one.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"e2bctl":            func() { os.Exit(cli.Main()) }, //nolint:forbidigo // this is the main function of that process
-		"e2bctl-kubernetes": main,
+		"e2bctl":            whileTested(func() { os.Exit(cli.Main()) }), //nolint:forbidigo // this is the main function of that process
+		"e2bctl-kubernetes": whileTested(main),
 	})
+}
+
+// testedEnv names the socket of a test. A program that has it ends when the test ends, or is killed.
+const testedEnv = "E2BCTL_TEST_SOCKET"
+
+// whileTested returns main, which ends with the test whose socket is in the environment. A cloud in the
+// background has a session of its own, and nothing else would end it.
+func whileTested(main func()) func() {
+	return func() {
+		if path := os.Getenv(testedEnv); path != "" {
+			conn, err := (&net.Dialer{}).DialContext(context.Background(), "unix", path)
+			if err != nil {
+				fmt.Fprintln(os.Stderr, "the test has ended:", err)
+				os.Exit(1) //nolint:forbidigo // this process is not the test program
+			}
+			go func() {
+				_, _ = io.Copy(io.Discard, conn)
+				os.Exit(1) //nolint:forbidigo // this process is not the test program
+			}()
+		}
+		main()
+	}
+}
+
+// endWith makes the programs that the user starts from now on end with the test.
+func (u *user) endWith(t *testing.T) {
+	t.Helper()
+	path := filepath.Join(u.home, "test")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
+	must.Do(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	u.env = append(u.env, testedEnv+"="+path)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			stop := context.AfterFunc(t.Context(), func() { _ = conn.Close() })
+			go func() {
+				defer stop()
+				_, _ = io.Copy(io.Discard, conn)
+			}()
+		}
+	}()
 }
 
 // user is somebody who runs e2bctl, with a home of their own.
