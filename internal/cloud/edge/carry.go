@@ -21,8 +21,12 @@ import (
 )
 
 const (
-	bufferSize = 32 << 10
+	bufferSize = 32 << 10 // of a connection
 	maxHeader  = 1 << 20
+
+	// copySize is the size of a buffer for copying a body. An event with as much output as a pipe has,
+	// 64 KiB, fits in with its envelope, so that it is written at once.
+	copySize = 68 << 10
 )
 
 // carry forwards a request to the port to.port of the sandbox u.
@@ -327,10 +331,10 @@ func isPlain(err error) bool {
 type buffers struct{ pool sync.Pool }
 
 func (b *buffers) Get() []byte {
-	if p, ok := b.pool.Get().(*[bufferSize]byte); ok {
+	if p, ok := b.pool.Get().(*[copySize]byte); ok {
 		return p[:]
 	}
-	return make([]byte, bufferSize)
+	return make([]byte, copySize)
 }
 
-func (b *buffers) Put(p []byte) { b.pool.Put((*[bufferSize]byte)(p)) }
+func (b *buffers) Put(p []byte) { b.pool.Put((*[copySize]byte)(p)) }

@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	maxChunk = 32 << 10 // maximum number of bytes of stdout or stderr in one event
+	maxChunk = 64 << 10 // maximum number of bytes of stdout or stderr in one event, as many as a pipe has
 	maxPTY   = 16 << 10 // maximum number of bytes of a terminal in one event
 
 	// queuedChunks bounds the number of chunks that wait for a subscriber.
-	queuedChunks   = 16
+	queuedChunks   = 8
 	maxSubscribers = 64
 
 	// stallLimit bounds the time that a subscriber that does not read may block a process that has
