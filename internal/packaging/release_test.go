@@ -120,7 +120,11 @@ func TestWheel(t *testing.T) {
 		return strings.TrimSpace(string(out))
 	}
 	run(python, "-m", "venv", venv)
-	run(venv+"/bin/pip", "install", "--no-index", wheel)
+	cutInstall(t, venv, wheel)
+	if got := run(venv+"/bin/python", "-c", "import e2bctl\ntry:\n    e2bctl.binary()\nexcept FileNotFoundError as error:\n    print(error)"); got != venv+"/bin/e2bctl is not complete: run pip install --force-reinstall e2bctl" {
+		t.Errorf("after an installation that was cut, the module says %q", got)
+	}
+	run(venv+"/bin/pip", "install", "--no-index", "--force-reinstall", wheel)
 	if got := run(venv+"/bin/e2bctl", "version"); !strings.HasPrefix(got, "e2bctl ") {
 		t.Errorf("the installed command prints %q", got)
 	}
@@ -155,6 +159,15 @@ except RuntimeError as error:
 	run(venv+"/bin/pip", "uninstall", "--yes", "e2bctl")
 	if _, err := os.Stat(venv + "/bin/e2bctl"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("after pip uninstall the command is there: %v", err)
+	}
+}
+
+// cutInstall installs a wheel, and cuts it in the middle of the program, as a full disk or a kill does.
+func cutInstall(t *testing.T, venv, wheel string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", `ulimit -f 10000 && exec "$@"`, "sh", venv+"/bin/pip", "install", "--no-index", wheel)
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "File too large") {
+		t.Fatalf("pip install that is cut: %v\n%s", err, out)
 	}
 }
 

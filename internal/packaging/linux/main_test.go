@@ -65,6 +65,7 @@ func TestDeb(t *testing.T) {
 		if got := run(t, home, program, "run", "-q", "--local", "--user", "root", "--upload", deb+":/tmp/e2bctl.deb", "--", "sh", "-c", install); !strings.Contains(got, "\ne2bctl ") {
 			t.Errorf("after apt-get install in a sandbox, e2bctl version prints %q", got)
 		}
+		checkCutInstall(t, home, program, deb)
 	}
 	run(t, nil, "dpkg", append(dpkg, "-r", "e2bctl")...)
 	if _, err := os.Stat(program); !os.IsNotExist(err) {
@@ -74,6 +75,50 @@ func TestDeb(t *testing.T) {
 	do(t, err)
 	if len(left) != 0 {
 		t.Errorf("dpkg -r leaves %q", left)
+	}
+}
+
+// killingDpkgDeb plays the program that gives dpkg the files of a package, and kills dpkg among them.
+const killingDpkgDeb = `#!/bin/sh
+case "$*" in
+*--fsys-tarfile*) /usr/bin/dpkg-deb "$@" | head -c 1000000; kill -9 $PPID ;;
+*) exec /usr/bin/dpkg-deb "$@" ;;
+esac
+`
+
+// cutInstall installs a package in a sandbox. First dpkg is killed in the middle of the files, and then the disk of
+// the sandbox is full. After each, it does what dpkg and apt-get tell users to do.
+const cutInstall = `
+apt() { apt-get "$@" >>/tmp/log 2>&1 || { cat /tmp/log; false; }; }
+mkdir /tmp/bin
+mv /tmp/killing /tmp/bin/dpkg-deb
+chmod 755 /tmp/bin/dpkg-deb
+(PATH=/tmp/bin:$PATH exec dpkg -i /tmp/e2bctl.deb) >>/tmp/log 2>&1 || echo killed with $?
+[ ! -e /usr/bin/e2bctl ]
+dpkg --configure -a
+apt install -y /tmp/e2bctl.deb
+e2bctl version
+apt remove -y e2bctl
+dd if=/dev/zero of=/tmp/full bs=1M count=2000 2>/dev/null || echo full
+dpkg -i /tmp/e2bctl.deb >>/tmp/log 2>&1 || echo refused
+[ ! -e /usr/bin/e2bctl ]
+rm /tmp/full
+apt -f install -y
+apt install -y /tmp/e2bctl.deb
+e2bctl version
+dpkg --audit
+`
+
+// checkCutInstall checks that a package can be installed after an installation that was cut.
+func checkCutInstall(t *testing.T, home []string, program, deb string) {
+	t.Helper()
+	killing := filepath.Join(t.TempDir(), "killing")
+	do(t, os.WriteFile(killing, []byte(killingDpkgDeb), 0o600))
+	version := run(t, home, program, "version")
+	uploads := []string{"--upload", deb + ":/tmp/e2bctl.deb", "--upload", killing + ":/tmp/killing"}
+	got := run(t, home, program, append(append([]string{"run", "-q", "--local", "--disk", "1GiB", "--user", "root"}, uploads...), "--", "sh", "-ec", cutInstall)...)
+	if want := "killed with 137\n" + version + "full\nrefused\n" + version; !strings.HasSuffix(got, want) {
+		t.Errorf("after installations that were cut, got %q, want %q", got, want)
 	}
 }
 

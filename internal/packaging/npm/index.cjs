@@ -25,9 +25,17 @@ function binary() {
   return path.join(directory, "bin", process.platform === "win32" ? "e2bctl.exe" : "e2bctl");
 }
 
+function makeDirectory() {
+  try {
+    return fs.mkdtempSync(path.join(os.tmpdir(), "e2bctl-"));
+  } catch (error) {
+    throw new Error(`make a directory for the state of the cloud: ${error.message}: set ${process.platform === "win32" ? "TEMP" : "TMPDIR"} to a directory of your own`);
+  }
+}
+
 async function localCloud(args = []) {
   const program = binary();
-  const directory = fs.mkdtempSync(path.join(os.tmpdir(), "e2bctl-"));
+  const directory = makeDirectory();
   const state = path.join(directory, "state");
   const command = ["local", "up", "--state-dir", state, "--port", "0", "--idle", "5m", "-o", "json", ...args];
   const log = path.join(directory, "log");

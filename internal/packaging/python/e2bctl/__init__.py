@@ -27,7 +27,7 @@ __all__ = ["Cloud", "binary", "local_cloud"]
 def binary() -> str:
     """Returns the path of the command e2bctl that was installed with this module.
 
-    Raises FileNotFoundError if it is not there.
+    Raises FileNotFoundError if it is not there, or not complete because its installation was interrupted.
     """
     name = "e2bctl.exe" if sys.platform == "win32" else "e2bctl"
     schemes = ["", sysconfig.get_preferred_scheme("user")] if hasattr(sysconfig, "get_preferred_scheme") else [""]
@@ -35,6 +35,8 @@ def binary() -> str:
         directory = sysconfig.get_path("scripts", scheme) if scheme else sysconfig.get_path("scripts")
         path = os.path.join(directory, name)
         if os.path.isfile(path):
+            if not os.access(path, os.X_OK):  # pip makes it executable when it is complete
+                raise FileNotFoundError(f"{path} is not complete: run pip install --force-reinstall e2bctl")
             return path
     # pip install --target has no directory for scripts but this one.
     beside = os.path.join(os.path.dirname(os.path.dirname(__file__)), "bin", name)
