@@ -86,12 +86,14 @@ func (c *Cloud) openOnce(ctx context.Context, spec lifecycle.Spec, all []engine.
 		egress.Door = door
 		door.Set(spec.Egress, egress.Reach)
 	}
+	names := egress.ServiceNames(ctx)
+	egress.Listed = len(names) > 0
 	shared, release, err := c.holdVolumes(spec.Volumes)
 	if err != nil {
 		return nil, startError(err)
 	}
 	sandbox, err := by.NewSandbox(ctx, engine.SandboxOptions{
-		ID: spec.ID, Limits: c.limitsFor(report.Engine, spec), Config: c.config(spec, report), Egress: egress, Layers: spec.Layers, Files: spec.Files, Memory: spec.Memory, Volumes: shared, Mounts: shown, Image: spec.Template.Image,
+		ID: spec.ID, Limits: c.limitsFor(report.Engine, spec), Config: c.config(spec, report), Egress: egress, Names: names, Layers: spec.Layers, Files: spec.Files, Memory: spec.Memory, Volumes: shared, Mounts: shown, Image: spec.Template.Image,
 		Tell:      func(line []byte) { c.telemetry.Inside(spec.ID, line) },
 		Authority: authority,
 	})
@@ -106,7 +108,7 @@ func (c *Cloud) openOnce(ctx context.Context, spec lifecycle.Spec, all []engine.
 		return nil, startError(err)
 	}
 	r := c.reach(spec, sandbox, report)
-	r.denials, r.door, r.release = denials, door, release
+	r.denials, r.door, r.release, r.listed = denials, door, release, egress.Listed
 	return r, nil
 }
 
@@ -336,6 +338,7 @@ type reachable struct {
 	door    *headers.Door    // nil if the sandbox has no header rules
 	token   string           // of envd
 	release func()           // releases the volumes of the sandbox
+	listed  bool             // its /etc/hosts has services of this machine
 }
 
 // Close ends the sandbox.
@@ -497,6 +500,7 @@ func (r *reachable) Healthy(ctx context.Context) error {
 // SetEgress replaces the rules for the sandbox's outgoing connections.
 func (r *reachable) SetEgress(rules *network.Rules) {
 	egress := r.cloud.egress(r.id, rules, r.denials, r.asks)
+	egress.Listed = r.listed
 	if r.door != nil {
 		egress.Door = r.door
 		r.door.Set(rules, egress.Reach)

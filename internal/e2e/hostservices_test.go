@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"io"
 	"net"
 	"path/filepath"
@@ -10,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
@@ -21,7 +22,8 @@ import (
 )
 
 // TestHostServices checks that programs in a sandbox talk to a service of this machine by its name,
-// that a change of the rules cuts their connections, and that each connection is in the log.
+// that a change of the rules cuts their connections, and that each connection, also one that is
+// denied, is in the log. The address of the name is in a file, so the program asks no name server.
 func TestHostServices(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "s"))
 	must.Do(t, err)
@@ -41,6 +43,9 @@ func TestHostServices(t *testing.T) {
 	}
 	sb := cloud.Create(t)
 	const open = "exec 5<>/dev/tcp/here.host.internal/7000 && read -u 5 line && echo $line"
+	if got := sandboxtest.Run(t, sb, "grep -c 'host[.]internal$' /etc/hosts"); strings.TrimSpace(got) != "2" {
+		t.Errorf("/etc/hosts has %q services, want 2", got)
+	}
 	if got := sandboxtest.Run(t, sb, open+"; exec 6<>/dev/tcp/gone.host.internal/1; cat <&6 2>&1; true"); !strings.HasPrefix(got, "hello\n") {
 		t.Errorf("got %q, want hello of the service", got)
 	}
@@ -61,11 +66,11 @@ func TestHostServices(t *testing.T) {
 	var said []string
 	for entry, err := range sb.Logs(t.Context(), nil) {
 		must.Do(t, err)
-		if entry.Fields["service"] != "" {
-			said = append(said, string(entry.Level)+" "+entry.Fields["service"])
+		if entry.Fields["logger"] == "network" {
+			said = append(said, string(entry.Level)+" "+cmp.Or(entry.Fields["service"], "denied "+entry.Fields["host"]))
 		}
 	}
-	if diff := cmp.Diff([]string{"info here.host.internal:7000", "warn gone.host.internal:1", "info here.host.internal:7000"}, said); diff != "" {
+	if diff := gocmp.Diff([]string{"info here.host.internal:7000", "warn gone.host.internal:1", "info here.host.internal:7000", "info denied here.host.internal"}, said); diff != "" {
 		t.Errorf("the log (-want +got):\n%s", diff)
 	}
 }

@@ -69,6 +69,7 @@ func (f *files) closed() {
 
 var (
 	_ sftp.PosixRenameFileCmder = (*files)(nil)
+	_ sftp.StatVFSFileCmder     = (*files)(nil)
 	_ sftp.LstatFileLister      = (*files)(nil)
 	_ sftp.ReadlinkFileLister   = (*files)(nil)
 	_ sftp.NameLookupFileLister = (*files)(nil)

@@ -143,8 +143,11 @@ func testRefusedFiles(t *testing.T, sb *sandbox.Sandbox, client *sftp.Client) {
 	for _, file := range open {
 		must.Do(t, file.Close())
 	}
-	if _, err := client.StatVFS("/"); err == nil {
-		t.Error("the space of a file system was answered")
+	if s, err := client.StatVFS("."); err != nil || s.FreeSpace() == 0 || s.FreeSpace() > s.TotalSpace() || s.Namemax == 0 {
+		t.Errorf("the space of the file system: %+v, %v", s, err)
+	}
+	if _, err := client.StatVFS("absent"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the space at a missing file: %v", err)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"time"
 
@@ -145,6 +146,10 @@ type SandboxOptions struct {
 	// Egress connects the sandbox to the outside. If it is nil, the sandbox has no egress, and
 	// SetEgress cannot set one later.
 	Egress Egress
+	// Names are names with addresses of Egress, for /etc/hosts. A program that resolves one of them
+	// asks no name server. Only sandboxes with a network of their own have them, because the addresses
+	// lead nowhere else.
+	Names map[string]netip.Addr
 	// Tell is called with each report of the daemon in the sandbox. A report is one line of JSON of a few KiB at
 	// most, and is not trusted. Only one goroutine calls Tell. A nil Tell discards reports.
 	Tell func(line []byte)

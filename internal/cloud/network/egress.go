@@ -93,6 +93,8 @@ type Egress struct {
 	Services *Services
 	// Used is called after each connection to one of Services, also if it failed. It may be nil.
 	Used func(Use)
+	// Listed means that programs in the sandbox have addresses of Services without a DNS question.
+	Listed bool
 }
 
 // Door terminates the TLS of a connection from a sandbox, and forwards the requests on this
@@ -101,8 +103,9 @@ type Door interface {
 	Serve(conn net.Conn)
 }
 
-// Closed reports whether no host can be reached.
-func (e *Egress) Closed() bool { return e.Rules.closed() }
+// Closed reports whether no host can be reached. If Listed is set, it returns false: programs then
+// connect to services without a DNS question, and only a connection that arrives counts as a denial.
+func (e *Egress) Closed() bool { return e.Rules.closed() && !e.Listed }
 
 // Dial connects to a TCP port of a host, which is a name or an address. If the host may not be
 // reached, the error is a *[DeniedError]. If only the name of the host is allowed, the first bytes

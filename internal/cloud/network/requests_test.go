@@ -209,7 +209,7 @@ func TestRequestsOfService(t *testing.T) {
 		client, inside := pair(t)
 		_, err := client.Write([]byte(first))
 		must.Do(t, err)
-		outside, err := e.connect(t.Context(), inside, netip.AddrPortFrom(nthService(0), portHTTPS))
+		outside, err := e.connect(t.Context(), inside, netip.AddrPortFrom(services.all[0].inside, portHTTPS))
 		must.Do(t, err)
 		if got, want := <-door.said, fmt.Sprintf("%x <nil>", first[:1]); got != want {
 			t.Errorf("the door read %q, want %q", got, want)

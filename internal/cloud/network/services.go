@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -75,10 +76,24 @@ func NewServices(services []Service, cloudPort uint16) (*Services, error) {
 		if s.named(one.name) != nil {
 			return nil, fmt.Errorf("network: the service %.100q of this machine is given twice", given.Name)
 		}
-		one.inside = nthService(len(s.all))
 		s.all = append(s.all, one)
 	}
+	s.place()
 	return s, nil
+}
+
+// place gives the services their addresses inside sandboxes. An address depends on the name, and not
+// on the order in which the services are given: a sandbox may continue on a server with another order,
+// and its programs may remember the address.
+func (s *Services) place() {
+	slices.SortFunc(s.all, func(a, b service) int { return strings.Compare(a.name, b.name) })
+	for i := range s.all {
+		n := crc32.ChecksumIEEE([]byte(s.all[i].name)) % maxServices
+		for s.at(nthService(n)) != nil {
+			n = (n + 1) % maxServices
+		}
+		s.all[i].inside = nthService(n)
+	}
 }
 
 func parseService(given Service) (one service, err error) {
@@ -152,8 +167,8 @@ func (s *Services) check(a netip.Addr, port uint16, own []netip.Addr) string {
 	return ""
 }
 
-// nthService returns the address to which the name of the n-th service resolves. n counts from 0.
-func nthService(n int) netip.Addr {
+// nthService returns the n-th address for a service. n counts from 0.
+func nthService(n uint32) netip.Addr {
 	a := serviceNetwork.Addr().As4()
 	a[3] = byte(n + 1)
 	return netip.AddrFrom4(a)
@@ -179,6 +194,23 @@ func (s *Services) first(is func(service) bool) *service {
 		return &s.all[i]
 	}
 	return nil
+}
+
+// ServiceNames returns the names of the services that the rules of the sandbox do not deny, with the
+// addresses to which they resolve inside the sandbox. A program that has them need not ask
+// [Egress.Answer]. They permit nothing: each connection to such an address is checked for the name.
+func (e *Egress) ServiceNames(ctx context.Context) map[string]netip.Addr {
+	if e.Services == nil {
+		return nil
+	}
+	names := map[string]netip.Addr{}
+	for i := range e.Services.all {
+		s := &e.Services.all[i]
+		if e.asks() || e.permitService(ctx, s, s.port) == nil { // if there is a question, the connection asks it
+			names[s.name] = s.inside
+		}
+	}
+	return names
 }
 
 // Use is a connection of a sandbox to a service of this machine.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,6 +44,11 @@ type reachesServices struct {
 	*Egress
 
 	used []string
+}
+
+// inside returns the address of the service with a name below host.internal.
+func (e *reachesServices) inside(name string) string {
+	return e.Services.named(name + serviceDomain).inside.String()
 }
 
 // toServices returns an egress path with these rules to the services tcp, unix at port 7000, and gone.
@@ -87,7 +93,7 @@ func TestServiceRules(t *testing.T) {
 		{},
 		{deny: "127.0.0.0/8 192.0.2.0/24"},
 		{offline: true, want: ruleOff},
-		{offline: true, allow: "127.0.0.1 192.0.2.1", want: ruleOff},
+		{offline: true, allow: "127.0.0.1 192.0.2.0/24", want: ruleOff},
 		{deny: all, want: ruleDenied},
 		{deny: all, allow: "*.host.internal"},
 		{deny: all, allow: "tcp.host.internal unix.host.internal gone.host.internal"},
@@ -102,14 +108,14 @@ func TestServiceRules(t *testing.T) {
 			return text
 		}
 		got := []string{
-			e.reached(t.Context(), "TCP.host.internal.", port), e.reached(t.Context(), "192.0.2.1", port),
+			e.reached(t.Context(), "TCP.host.internal.", port), e.reached(t.Context(), e.inside("tcp"), port),
 			e.reached(t.Context(), "unix.host.internal", 7000), e.reached(t.Context(), "gone.host.internal", 9),
 		}
 		if diff := cmp.Diff([]string{text("tcp"), text("tcp"), text("unix"), text("failed")}, got); diff != "" {
 			t.Errorf("%+v (-want +got):\n%s", test, diff)
 		}
 		tcp := fmt.Sprintf("tcp.host.internal:%d true", port)
-		used, name := []string{tcp, tcp, "unix.host.internal:7000 true", "gone.host.internal:9 false"}, "192.0.2.1"
+		used, name := []string{tcp, tcp, "unix.host.internal:7000 true", "gone.host.internal:9 false"}, e.inside("tcp")
 		if test.want != "" {
 			used, name = nil, "RCodeNameError"
 		}
@@ -118,6 +124,9 @@ func TestServiceRules(t *testing.T) {
 		}
 		if got := ask(t, e.Egress, "tcp.host.internal", dnsmessage.TypeA); len(got) != 1 || got[0] != name {
 			t.Errorf("%+v: the name has the addresses %q, want %s", test, got, name)
+		}
+		if got, listed := e.ServiceNames(t.Context())["tcp.host.internal"]; listed != (test.want == "") || listed && got.String() != name {
+			t.Errorf("%+v: the list of names has the address %s, want that of DNS, %s", test, got, name)
 		}
 	}
 }
@@ -128,7 +137,7 @@ func TestServiceAlone(t *testing.T) {
 	t.Parallel()
 	e, port := toServices(t, nil)
 	for host, want := range map[string]string{
-		"tcp.host.internal": "port " + fmt.Sprint(port) + " only", "192.0.2.1": "port " + fmt.Sprint(port) + " only", "192.0.2.2": "port 7000 only", "127.0.0.1": ruleLoopback,
+		"tcp.host.internal": "port " + fmt.Sprint(port) + " only", e.inside("tcp"): "port " + fmt.Sprint(port) + " only", e.inside("unix"): "port 7000 only", "127.0.0.1": ruleLoopback,
 	} {
 		if got := e.reached(t.Context(), host, 22); !strings.Contains(got, want) {
 			t.Errorf("%s: got %q, want %q", host, got, want)
@@ -159,10 +168,13 @@ func TestServiceQuestion(t *testing.T) {
 		asked = append(asked, to.Host)
 		return to.Host == "tcp.host.internal"
 	}
-	if got := ask(t, e.Egress, "unix.host.internal", dnsmessage.TypeA); len(got) != 1 || got[0] != "192.0.2.2" {
-		t.Errorf("the name has the addresses %q, want 192.0.2.2", got)
+	if got := ask(t, e.Egress, "unix.host.internal", dnsmessage.TypeA); len(got) != 1 || got[0] != e.inside("unix") {
+		t.Errorf("the name has the addresses %q, want %s", got, e.inside("unix"))
 	}
-	got := []string{e.reached(t.Context(), "192.0.2.1", port), e.reached(t.Context(), "192.0.2.2", 7000)}
+	if got := len(e.ServiceNames(t.Context())); got != 3 || len(asked) != 0 {
+		t.Errorf("the list has %d names after questions about %q, want 3 and none", got, asked)
+	}
+	got := []string{e.reached(t.Context(), e.inside("tcp"), port), e.reached(t.Context(), e.inside("unix"), 7000)}
 	if diff := cmp.Diff([]string{"tcp", ruleRefused}, got); diff != "" {
 		t.Errorf("reached (-want +got):\n%s", diff)
 	}
@@ -252,8 +264,14 @@ func TestNewServices(t *testing.T) {
 	}
 	all, err := NewServices(many[:maxServices], cloud)
 	must.Do(t, err)
-	if got := all.at(netip.MustParseAddr("192.0.2.254")); got == nil || got.name != "s253.host.internal" {
-		t.Errorf("the last service is %v", got)
+	slices.Reverse(many)
+	other, err := NewServices(many[1:], cloud)
+	must.Do(t, err)
+	for n := range uint32(maxServices) {
+		a, b := all.at(nthService(n)), other.at(nthService(n))
+		if a == nil || b == nil || a.name != b.name {
+			t.Errorf("the services at %s are %v and, in another order, %v", nthService(n), a, b)
+		}
 	}
 	if _, err := NewServices(many, cloud); err == nil {
 		t.Error("more services than addresses were accepted")

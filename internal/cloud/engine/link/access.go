@@ -121,7 +121,7 @@ func (g Grant) Dial(host string, port uint16) (net.Conn, error) {
 func (g Grant) Join(outside, inside net.Conn) {
 	stop := g.Ends(outside)
 	defer stop()
-	Join(outside, inside) // the end of one ends the other
+	Join(inside, outside) // the end of one ends the other
 }
 
 // Ends closes conn when the grant ends. A call of stop before the end of the grant prevents this.

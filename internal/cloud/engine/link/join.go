@@ -11,7 +11,7 @@ import (
 const copySize = 16 << 10
 
 // Join copies between a and b in both directions until both directions have ended. Then it closes
-// both connections.
+// both connections. Data from a needs no other goroutine, so a is best the side that sends first.
 func Join(a, b net.Conn) {
 	defer a.Close()
 	defer b.Close()

@@ -49,13 +49,17 @@ func (s *Sandbox) enterSpec() wire.EnterSpec {
 
 // envdSpec returns the specification of the second stage.
 func (s *Sandbox) envdSpec() wire.EnvdSpec {
-	return wire.EnvdSpec{
+	spec := wire.EnvdSpec{
 		Hostname: s.options.ID,
 		Egress:   s.options.Egress != nil,
 		Restored: s.options.Memory != "",
 		Network:  s.traffic.exit != nil,
 		Runner:   s.runs(),
 	}
+	if spec.Network {
+		spec.Names = s.options.Names
+	}
+	return spec
 }
 
 // buildSpec describes the file system of the sandbox whose first process is pid, and adds the files

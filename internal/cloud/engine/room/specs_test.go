@@ -31,18 +31,18 @@ func TestOptionsSent(t *testing.T) {
 	}{
 		"first stage": {
 			[]string{"initSpec", "buildSpec", "ofHost", "mountLayers", "mountVolumes", "mountHost"},
-			map[string]string{"ID": later, "Config": later, "Egress": later, "Memory": later},
+			map[string]string{"ID": later, "Config": later, "Egress": later, "Names": later, "Memory": later},
 		},
 		"mounter that shows an authority": {
 			[]string{"authoritySpec"},
 			map[string]string{
-				"ID": later, "Config": later, "Egress": later, "Memory": later, "Files": "buildSpec is for a mounter that replaces files",
+				"ID": later, "Config": later, "Egress": later, "Names": later, "Memory": later, "Files": "buildSpec is for a mounter that replaces files",
 				"Layers": "as Files", "Image": "as Files", "Volumes": "a warm sandbox does not become one with volumes", "Mounts": "as Volumes",
 			},
 		},
 		"process that enters an image": {
 			[]string{"enterSpec"},
-			map[string]string{"ID": later, "Config": later, "Egress": later, "Memory": later, "Files": earlier, "Layers": earlier, "Image": earlier, "Volumes": earlier, "Mounts": earlier},
+			map[string]string{"ID": later, "Config": later, "Egress": later, "Names": later, "Memory": later, "Files": earlier, "Layers": earlier, "Image": earlier, "Volumes": earlier, "Mounts": earlier},
 		},
 		"second stage": {
 			[]string{"envdSpec", "configure"},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
@@ -28,8 +29,9 @@ type Hello struct {
 
 // Room describes a sandbox of a room.
 type Room struct {
-	Hostname string `json:"hostname"`
-	Ranged   bool   `json:"ranged"` // root and user have different ids
+	Hostname string                `json:"hostname"`
+	Ranged   bool                  `json:"ranged"`          // root and user have different ids
+	Names    map[string]netip.Addr `json:"names,omitempty"` // names for /etc/hosts, with their addresses
 }
 
 // The kinds of a report.

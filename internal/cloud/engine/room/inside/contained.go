@@ -106,7 +106,7 @@ func (g *Guest) liveInImage(config json.RawMessage) error {
 // liveInRoom sets up envd if a room has built the root directory.
 func (g *Guest) liveInRoom(room *tunnel.Room, config json.RawMessage) error {
 	g.Config, g.Users, g.Run = config, users(room.Ranged), runDirectory
-	return writeNames(room.Hostname)
+	return writeNames(room.Hostname, room.Names)
 }
 
 // removeAll removes files of the sandbox's image that the saved sandbox had removed.
@@ -281,7 +281,7 @@ func (b *bridge) rejoin(ctx context.Context, g *Guest) error {
 	}
 	b.server.Store(server)
 	if room := server.Hello.Room; room != nil {
-		err = writeNames(room.Hostname)
+		err = writeNames(room.Hostname, room.Names)
 	}
 	if err == nil {
 		err = g.becomes(server.Hello.Config)

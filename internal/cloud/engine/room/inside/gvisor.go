@@ -53,7 +53,7 @@ func (*gvisor) envd(ctx context.Context, g *Guest, spec *wire.EnvdSpec, files *w
 	defer process.kill()
 	g.Egress = spec.Egress
 	ready := make(chan struct{}) // before, the server expects nothing else
-	hello := tunnel.Hello{ID: spec.Hostname, Config: g.Config, Room: &tunnel.Room{Hostname: spec.Hostname, Ranged: spec.Ranged}}
+	hello := tunnel.Hello{ID: spec.Hostname, Config: g.Config, Room: &tunnel.Room{Hostname: spec.Hostname, Ranged: spec.Ranged, Names: spec.Names}}
 	options := tunnel.Options{Hello: hello, Restored: spec.Restored, Kills: g.OOMKills, Tell: func(line []byte) {
 		<-ready
 		_ = g.control.Send(wire.Message{Kind: wire.KindLog, Spec: line}) // the server may be gone

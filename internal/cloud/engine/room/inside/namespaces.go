@@ -72,7 +72,7 @@ func (namespaces) hold(*wire.EnvdSpec) error { return nil }
 func (namespaces) envd(ctx context.Context, g *Guest, spec *wire.EnvdSpec, files *wire.Files, serve func(context.Context, *Guest) error) error {
 	g.Users, g.Root, g.Temp, g.Run = users(spec.Ranged), "/", "/tmp", runDirectory
 	g.ownLoopback, g.Egress = true, spec.Egress
-	if err := writeNames(spec.Hostname); err != nil {
+	if err := writeNames(spec.Hostname, spec.Names); err != nil {
 		return err
 	}
 	return g.run(ctx, files, serve)

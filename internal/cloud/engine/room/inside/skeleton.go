@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -210,10 +211,13 @@ func openLocal(upper string) error {
 	return nil
 }
 
-// writeNames writes the files that contain the sandbox's hostname, which is not known yet when
-// its file system is made.
-func writeNames(hostname string) error {
+// writeNames writes the files that contain the sandbox's hostname and names, which are not known yet
+// when its file system is made. An earlier file of another server is replaced.
+func writeNames(hostname string, names map[string]netip.Addr) error {
 	hosts := "127.0.0.1\tlocalhost\n127.0.1.1\t" + hostname + "\n::1\tip6-localhost ip6-loopback\n"
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		hosts += names[name].String() + "\t" + name + "\n"
+	}
 	return errors.Join(os.WriteFile("/etc/hostname", []byte(hostname+"\n"), 0o644), os.WriteFile("/etc/hosts", []byte(hosts), 0o644))
 }
 

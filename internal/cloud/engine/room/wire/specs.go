@@ -5,6 +5,7 @@ package wire
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 
 	"golang.org/x/sys/unix"
 
@@ -145,6 +146,8 @@ type EnvdSpec struct {
 	Hostname string `json:"hostname"`
 	Egress   bool   `json:"egress"`
 	Network  bool   `json:"network,omitempty"` // the sandbox's traffic to any address reaches the egress path
+	// Names are names for /etc/hosts, with their addresses.
+	Names map[string]netip.Addr `json:"names,omitempty"`
 	// Restored means that gVisor's sandbox continues from saved memory. The directory of this memory
 	// is passed.
 	Restored bool `json:"restored,omitempty"`
