@@ -64,7 +64,10 @@ func initWith(run builder, c *wire.Conn, spec *wire.InitSpec, files *wire.Files)
 		return err
 	}
 	made.Close()
-	if mounter != nil { // this process is limited now
+	if mounter != nil {
+		// The mounter has every capability here, and its parent is about to lose them. So it is forked
+		// now, when this process is limited and has run trusted code only: nothing in the sandbox could
+		// start such a process later without being open to influence.
 		err := spawn.StartLater(mounter)
 		mounter.Close()
 		if err != nil {
