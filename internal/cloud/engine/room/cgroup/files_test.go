@@ -74,8 +74,8 @@ func TestWrite(t *testing.T) {
 	checkFiles(t, "refused", dir, want)
 }
 
-// TestSetMemory1 checks the changes of a limit of version 1 of which a part is refused: afterwards both
-// limits are those before.
+// TestSetMemory1 checks changes of a limit of version 1 that are refused in part: afterwards both limits are
+// those before.
 func TestSetMemory1(t *testing.T) {
 	t.Parallel()
 	const limit, both, used = "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.usage_in_bytes"
