@@ -70,10 +70,14 @@ func recordMachine(ctx context.Context, path string) (stop func() error, err err
 		if err := command.Process.Signal(unix.SIGINT); err != nil {
 			return err
 		}
-		err := command.Wait()
-		if _, signalled := errors.AsType[*exec.ExitError](err); signalled { // perf ends with the signal
-			return nil
-		}
-		return err
+		return ignoreExit(command.Wait()) // perf ends with the signal
 	}, nil
+}
+
+// ignoreExit drops the error that says how a program ended.
+func ignoreExit(err error) error {
+	if _, ended := errors.AsType[*exec.ExitError](err); !ended {
+		return err
+	}
+	return nil
 }
