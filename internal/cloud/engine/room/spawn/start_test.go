@@ -25,7 +25,7 @@ import (
 // parent-death signal, and lives until the test has closed the other end of its control socket.
 func TestMain(m *testing.M) {
 	if os.Args[0] != hello.Argv0 {
-		os.Exit(m.Run())
+		os.Exit(m.Run()) //nolint:forbidigo // it is the main function of the tests
 	}
 	control := os.NewFile(3, "control")
 	var limit unix.Rlimit
@@ -33,11 +33,11 @@ func TestMain(m *testing.M) {
 	signal, errSignal := parentDeathSignal()
 	here, errHere := os.Getwd()
 	if errors.Join(err, errSignal, errHere) != nil {
-		os.Exit(1)
+		os.Exit(1) //nolint:forbidigo // it is the main function of the child
 	}
 	fmt.Fprintf(control, "limit %d signal %d in %s arguments %q environment %q\n", limit.Cur, signal, here, os.Args, os.Environ())
 	_, _ = io.Copy(io.Discard, control)
-	os.Exit(7)
+	os.Exit(7) //nolint:forbidigo // it is the main function of the child
 }
 
 // child is a started process with the test's end of its control socket.
@@ -46,7 +46,7 @@ type child struct {
 	control *os.File
 }
 
-// startChild starts this program. Its processes limit and group are the placement's.
+// startChild starts this program with a placement.
 func startChild(t *testing.T, at Placement) (child, error) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
