@@ -67,8 +67,8 @@ var module = plan{
 		"internal/cloud/engine/room/instance": {"belongs_test.go", "instance_test.go", "reap_test.go"},
 		"internal/cloud/engine/room/layer":    {"untar_bounds_test.go", "untar_hostile_test.go", "untar_test.go", "whole_test.go"},
 		"internal/cloud/engine/room/orphan":   nil,
-		"internal/cloud/engine/room/saved":    nil,
-		"internal/cloud/engine/room/spawn":    nil,
+		"internal/cloud/engine/room/saved":    {"saved_test.go"},
+		"internal/cloud/engine/room/spawn":    {"placement_test.go"},
 		"internal/cloud/envd": {
 			"accounts_test.go", "building_test.go", "special_test.go",
 			"TestCloseEndsEverything", "TestCredential", "TestKillReachesGroup", "TestProcessesAreBounded", "TestTerminal",

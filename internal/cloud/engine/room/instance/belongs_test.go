@@ -144,19 +144,3 @@ func TestReapNothingOfOtherUsers(t *testing.T) {
 		must.Do(t, os.RemoveAll(beside))
 	}
 }
-
-// TestCheckGroup checks that only a path of a control group, or of nothing, is taken for a group.
-func TestCheckGroup(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	must.Do(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
-	for path, want := range map[string]string{
-		filepath.Join(dir, "gone"): "", dir: "not a control group", "/proc/self": "not a control group",
-		filepath.Join(dir, "file", "below"): "file system of", "a\x00b": "file system of",
-	} {
-		if err := checkGroup(path); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: got %v, want %q", path, err, want)
-		}
-	}
-	must.Do(t, checkGroup(groupIn(t, "e2bctl-check-"+filepath.Base(dir))))
-}
