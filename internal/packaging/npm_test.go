@@ -137,7 +137,7 @@ func (p *npmProject) checkJest(t *testing.T) {
 	code := readmeCode(t, "For jest, `globalSetup` and `globalTeardown` name a file each:")
 	p.write(t, "before.cjs", code[0])
 	p.write(t, "after.cjs", code[1])
-	p.write(t, "jest.config.cjs", `module.exports = { globalSetup: "./before.cjs", globalTeardown: "./after.cjs", testMatch: ["**/*.jest.mjs"], testTimeout: 60_000, watchman: false };`)
+	p.write(t, "jest.config.cjs", `module.exports = { globalSetup: "./before.cjs", globalTeardown: "./after.cjs", testMatch: ["**/*.jest.mjs"], testTimeout: 60_000, watchman: false, `+code[2]+`};`)
 	for _, name := range []string{"one.jest.mjs", "other.jest.mjs"} {
 		p.write(t, name, `
 import { Sandbox } from "e2b";

@@ -87,7 +87,7 @@ esac
 `
 
 // cutInstall installs a package in a sandbox. First dpkg is killed in the middle of the files, and then the disk of
-// the sandbox is full. After each, it does what dpkg and apt-get tell users to do.
+// the sandbox is full. After each, it follows the advice of dpkg and apt-get.
 const cutInstall = `
 apt() { apt-get "$@" >>/tmp/log 2>&1 || { cat /tmp/log; false; }; }
 mkdir /tmp/bin

@@ -135,7 +135,8 @@ func TestMendRefuses(t *testing.T) {
 		"run: sudo /opt/e2bctl doctor --fix":                    func(_ *testing.T, m *mender) { m.admin = false },
 		"does not know profiles for user namespaces":            put("/sbin/old", ""),
 		"no policy": put("/sbin/broken", ""),
-		"/etc/apparmor.d/opt.e2bctl is another profile": put("/etc/apparmor.d/opt.e2bctl", "profile"),
+		"while there is /etc/apparmor.d/disable/opt.e2bctl: remove it first": put("/etc/apparmor.d/disable/opt.e2bctl", ""),
+		"/etc/apparmor.d/opt.e2bctl is another profile":                      put("/etc/apparmor.d/opt.e2bctl", "profile"),
 		"/usr/local/bin/e2bctl is another program than /opt/e2bctl": func(t *testing.T, m *mender) {
 			shared(t, m)
 			m.put(t, copyPath, "another")

@@ -33,6 +33,11 @@ func (m *mender) plan(ctx context.Context) (p profile, source string, err error)
 	if text, err := os.ReadFile(m.at(p.path())); err == nil && string(text) != p.Text {
 		return p, "", fmt.Errorf("%s is another profile: remove it first", p.path())
 	}
+	// The parser loads no profile that aa-disable has named there, and reports success.
+	disabled := filepath.Join("/etc/apparmor.d/disable", p.Name)
+	if _, err := os.Lstat(m.at(disabled)); err == nil {
+		return p, "", fmt.Errorf("AppArmor loads no profile %s while there is %s: remove it first", p.Name, disabled)
+	}
 	return p, source, m.understood(ctx, &p)
 }
 
