@@ -82,7 +82,7 @@ starts.`,
 	cmd.Flags().BoolVar(&full, "full", false, "prepare everything that the service's template has, and more kernels")
 	cmd.Flags().StringVar(&file, "packages", "", "install the packages of this requirements `FILE`, too")
 	cmd.Flags().Var(&engine, "engine", "prepare what sandboxes of this `ENGINE` run: room, docker, wasm or gvisor")
-	cmd.Flags().StringVar(&from, "from", "", "take what is prepared from `PATH`: with --engine wasm a\ndirectory with the packages of npm, with docker an e2bctl")
+	cmd.Flags().StringVar(&from, "from", "", "prepare it from `PATH`: with --engine wasm a directory\nwith the packages of npm, with docker an e2bctl")
 	return cmd
 }
 
