@@ -92,7 +92,11 @@ func TestSetMemory1(t *testing.T) {
 					continue
 				}
 				inUse, is := errors.AsType[*engine.InUseError](err)
-				if is != (as == unix.EBUSY) || is && *inUse != (engine.InUseError{Resource: "memory", Used: 800, Most: to}) || !is && !errors.Is(err, as) {
+				right := is && *inUse == (engine.InUseError{Resource: "memory", Used: 800, Most: to})
+				if as != unix.EBUSY {
+					right = !is && errors.Is(err, as)
+				}
+				if !right {
 					t.Errorf("to %d, write %d fails with %v: got %v", to, n, as, err)
 				}
 				checkFiles(t, "refused", g.Memory.Dir, files)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestMain is also the program that the tests start: it tells its limit on processes and its
@@ -85,11 +86,7 @@ func (c child) ends(t *testing.T) {
 
 func (c child) isReaped(t *testing.T) {
 	t.Helper()
-	select {
-	case <-c.Done:
-	case <-time.After(30 * time.Second):
-		t.Fatal("Done is not closed after the process has ended")
-	}
+	patience.Receive(t, "the end of the process, which has been reaped", c.Done)
 }
 
 // nextStarter returns the thread that will start the next child, and the number of its users.
