@@ -14,10 +14,11 @@ import (
 )
 
 // runMounter is the mounter: the process that can replace the file system of a warm sandbox, until
-// the sandbox has an owner. Its parent is the second stage. It replaces the file system, and gets the tmpfs to which the sandbox
-// writes. The new file system is built beside the old one on the same tmpfs, so that both share
-// the disk limit. If no files were passed and the spec has an authority, runMounter only makes the
-// sandbox's programs trust the authority. None of the sandbox's code has run yet.
+// the sandbox has an owner. Its parent is the second stage. It replaces the file system, and gets
+// the tmpfs to which the sandbox writes. The new file system is built beside the old one on the same
+// tmpfs, so that both share the disk limit. If no files were passed and the spec has an authority,
+// runMounter only makes the sandbox's programs trust the authority. None of the sandbox's code has
+// run yet.
 func runMounter(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	if err := restrictEnvd(); err != nil {
 		return err
