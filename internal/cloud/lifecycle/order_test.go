@@ -1,10 +1,13 @@
 package lifecycle_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
@@ -86,6 +89,49 @@ func TestPageCostsAPage(t *testing.T) {
 	if n := r.Running(lifecycle.Query{Match: func(sb *lifecycle.Sandbox) bool { return sb.Metadata["n"] >= "4" }}); n != 100 {
 		t.Errorf("%d of those that run match, want 100", n)
 	}
+}
+
+// asked is a sandbox that counts the calls of Err, with which the registry checks a sandbox.
+type asked struct {
+	*lifecycletest.Fake
+
+	checks *atomic.Int64
+}
+
+func (a asked) Err() error {
+	a.checks.Add(1)
+	return a.Fake.Err()
+}
+
+// TestCountCostsNothing checks that the number of all running sandboxes is known without a check of each
+// sandbox.
+func TestCountCostsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const all = 3
+		f, checks := &lifecycletest.Fakes{}, new(atomic.Int64)
+		r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: func(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
+			i, err := f.Launch(ctx, spec)
+			if err != nil {
+				return nil, err
+			}
+			return asked{i.(*lifecycletest.Fake), checks}, nil
+		}})
+		defer end(t, r)
+		for range all {
+			create(t, r, time.Hour)
+		}
+		synctest.Wait()
+		for what, tt := range map[string]struct {
+			query  lifecycle.Query
+			checks int64
+		}{"all": {checks: 0}, "those that match": {lifecycle.Query{Match: everything}, all}} {
+			checks.Store(0)
+			if n, done := r.Running(tt.query), checks.Load(); n != all || done != tt.checks {
+				t.Errorf("%s: got %d of %d with %d checks, want %d checks", what, n, all, done, tt.checks)
+			}
+		}
+	})
 }
 
 // TestListFollowsTheStates checks that each sandbox is in the list of its current state after it is

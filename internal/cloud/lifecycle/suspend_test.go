@@ -39,13 +39,17 @@ func TestSuspends(t *testing.T) {
 			if err != nil || sb.State != lifecycle.Paused || sb.Memory || !fake.Paused() {
 				t.Errorf("%+v: got %+v, %v, and the engine has paused it: %v", o, sb, err, fake.Paused())
 			}
+			autoPause := sb.AutoPause
 			fail = lifecycletest.Resume
 			_, err = r.Resume(t.Context(), made.ID, lifecycle.ResumeOptions{Lifetime: time.Hour})
 			must.Is(t, err, failure)
 			fail = ""
-			sb, err = r.Resume(t.Context(), made.ID, lifecycle.ResumeOptions{Lifetime: time.Hour})
+			sb, err = r.Resume(t.Context(), made.ID, lifecycle.ResumeOptions{Lifetime: time.Hour, AutoPause: new(!autoPause)})
 			if err != nil || sb.State != lifecycle.Running || fake.Paused() || time.Until(sb.EndAt) != time.Hour {
 				t.Errorf("%+v: resumed as %+v, %v", o, sb, err)
+			}
+			if got, err := r.Get(made.ID); err != nil || got.AutoPause == autoPause || sb.AutoPause == autoPause {
+				t.Errorf("%+v: it keeps AutoPause %v, want the opposite, as requested (%v)", o, autoPause, err)
 			}
 		}
 		fail = lifecycletest.Pause
@@ -143,5 +147,9 @@ func TestPausedIsAdopted(t *testing.T) {
 		c.fail = nil
 		are("after a resume whose record is not stored", lifecycle.Paused, 0)
 		must.Do(t, b.Kill(sb.ID))
+		synctest.Wait()
+		if _, err := a.Get(sb.ID); reasonOf(err) != lifecycle.Killed {
+			t.Errorf("a paused sandbox that the other has killed: %v, want that it was killed", err)
+		}
 	})
 }
