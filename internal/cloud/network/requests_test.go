@@ -108,6 +108,28 @@ func refused(r *Rules, request string) string {
 	return r.RefuseRequest(host, &http.Request{Method: method, URL: u})
 }
 
+// TestReadingsAreBounded checks that a path is refused from the first number of readings above the limit.
+func TestReadingsAreBounded(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]int{
+		"//a/%2Fb/;x/.%2Fb/.%3F":  maxReadings - 1,
+		"//..//a%2F..;%2F/a/.%23": maxReadings,
+		"//.;%2F/;%2F/./.%23%3F":  maxReadings + 1,
+		"//;x/%2Fb//../..%23":     maxReadings + 2,
+	} {
+		u, err := url.ParseRequestURI(path)
+		must.Do(t, err)
+		readings, why := readPath(u)
+		if want > maxReadings {
+			if len(readings) > 0 || !strings.Contains(why, "too many different ways") {
+				t.Errorf("%s, which can be read in %d ways: got %d, %q, want a refusal", path, want, len(readings), why)
+			}
+		} else if len(readings) != want || why != "" {
+			t.Errorf("%s: got %d readings, %q, want %d", path, len(readings), why, want)
+		}
+	}
+}
+
 // TestWithRequests checks which rules for requests are invalid.
 func TestWithRequests(t *testing.T) {
 	t.Parallel()
