@@ -1,0 +1,122 @@
+package edge
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"hash"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
+)
+
+// shut is a connection that remembers whether it was closed.
+type shut struct {
+	net.Conn
+
+	closed bool
+}
+
+func (c *shut) Close() error {
+	c.closed = true
+	return nil
+}
+
+// TestCloseEndsConnections checks that the end of a sandbox closes its connections at once. The test runs
+// before the parallel ones, whose servers wait for the end of each connection.
+func TestCloseEndsConnections(t *testing.T) {
+	inside := &shut{}
+	u := newUpstream(Sandbox{ID: id, Dial: func(context.Context, int) (net.Conn, error) { return inside, nil }}, nil)
+	s := u.spell()
+	_, err := s.dial(t.Context(), "tcp", "127.0.0.1:1")
+	must.Do(t, err)
+	if inside.closed {
+		t.Error("the connection was closed before the end of the sandbox")
+	}
+	u.close()
+	if late, err := s.add(&shut{}); !inside.closed || !errors.Is(err, errPaused) {
+		t.Errorf("closed: %v; then got the connection %v and error %v, want none and %v", inside.closed, late, err, errPaused)
+	}
+}
+
+// TestDialNeedsAPort checks that an address without a valid port reaches no sandbox, and that the error says
+// why.
+func TestDialNeedsAPort(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(Sandbox{ID: id, Dial: func(_ context.Context, port int) (net.Conn, error) {
+		t.Errorf("port %d was dialled", port)
+		return nil, ErrPortClosed
+	}}, nil)
+	defer u.close()
+	for address, want := range map[string]func(error) bool{
+		"127.0.0.1":       is[*net.AddrError],
+		"127.0.0.1:":      is[*strconv.NumError],
+		"127.0.0.1:x":     is[*strconv.NumError],
+		"127.0.0.1:0":     func(err error) bool { return errors.Is(err, ErrPortClosed) },
+		"127.0.0.1:-1":    func(err error) bool { return errors.Is(err, ErrPortClosed) },
+		"127.0.0.1:65536": func(err error) bool { return errors.Is(err, ErrPortClosed) },
+	} {
+		if conn, err := u.spell().dial(t.Context(), "tcp", address); conn != nil || !want(err) {
+			t.Errorf("%s: got %v and error %v", address, conn, err)
+		}
+	}
+}
+
+func is[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
+}
+
+// TestReceivedAnswers checks answers that a sandbox sent before it ended: an answer that says where its body
+// ends is whole, and one that ends with its connection is not.
+func TestReceivedAnswers(t *testing.T) {
+	t.Parallel()
+	for answer, whole := range map[string]bool{
+		"Content-Length: 4\r\n\r\ntext":                            true,
+		"Transfer-Encoding: chunked\r\n\r\n4\r\ntext\r\n0\r\n\r\n": true,
+		"\r\ntext": false,
+	} {
+		sent := make(chan error, 1)
+		u := newUpstream(Sandbox{ID: id, Dial: func(context.Context, int) (net.Conn, error) {
+			near, far := net.Pipe()
+			go func() {
+				_, err := http.ReadRequest(bufio.NewReader(far))
+				if err == nil {
+					_, err = io.WriteString(far, "HTTP/1.1 200 OK\r\n"+answer)
+				}
+				sent <- errors.Join(err, far.Close())
+			}()
+			return near, nil
+		}}, nil)
+		to := &target{upstream: u, spell: u.spell(), port: 3000}
+		r, err := http.NewRequestWithContext(context.WithValue(t.Context(), targetKey{}, to), http.MethodGet, "http://127.0.0.1:3000/", nil)
+		must.Do(t, err)
+		res, err := roundTripper{}.RoundTrip(r)
+		must.Do(t, err)
+		must.Do(t, <-sent)
+		u.close()
+		body, err := io.ReadAll(res.Body)
+		if string(body) != "text" || (err == nil) != whole {
+			t.Errorf("%q: got %q and error %v, want it whole: %v", answer, body, err, whole)
+		}
+		must.Do(t, res.Body.Close())
+	}
+}
+
+// broken is a hash that cannot be copied.
+type broken struct{ hash.Hash }
+
+func (broken) Clone() (hash.Cloner, error) { return nil, errors.ErrUnsupported }
+
+// TestUncheckedSignature checks that a signature that cannot be computed belongs to no sandbox.
+func TestUncheckedSignature(t *testing.T) {
+	t.Parallel()
+	s := &signed{begun: []hash.Cloner{broken{}}}
+	if s.signedBy(token) {
+		t.Error("the signature counts as valid")
+	}
+}
