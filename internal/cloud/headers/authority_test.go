@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,6 +63,20 @@ func TestCertificates(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestNoCertificate checks that a name for which no certificate can be made is named in the error, and leaves
+// nothing behind.
+func TestNoCertificate(t *testing.T) {
+	t.Parallel()
+	a, err := NewAuthority("i1")
+	must.Do(t, err)
+	if made, err := a.certificate("ü.test"); made != nil || err == nil || !strings.Contains(err.Error(), "ü.test") {
+		t.Errorf("got %v and error %v, want an error with the name", made, err)
+	}
+	if len(a.leaves) > 0 {
+		t.Errorf("got %d certificates kept, want none", len(a.leaves))
+	}
 }
 
 // TestLeavesAreKept checks that a host's certificate is used for half of its lifetime, and that the

@@ -654,9 +654,9 @@ func TestIdleConnectionsEnd(t *testing.T) {
 }
 
 // TestCloseWaits checks that Close returns when no goroutine of the door is running, and so not
-// before the last request has ended.
+// before the last request has ended. The test runs before the parallel ones, because these wait in real time
+// for a door that does not close.
 func TestCloseWaits(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		reached, release := make(chan struct{}), make(chan struct{})
 		d, client := inside(t, func(context.Context, string, uint16) (net.Conn, error) {
@@ -836,6 +836,9 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 	if streams, ok := settings.Value(http2.SettingMaxConcurrentStreams); !ok || streams != maxStreams {
 		t.Errorf("got %d requests at once (%v), want %d", streams, ok, maxStreams)
+	}
+	if set := h.Door.server.HTTP2.MaxConcurrentStreams; set != maxStreams { // not only by default
+		t.Errorf("the server is set to %d requests at once, want %d", set, maxStreams)
 	}
 }
 

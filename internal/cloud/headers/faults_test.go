@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -39,6 +40,28 @@ func TestUnfit(t *testing.T) {
 		if status != tt.status || !strings.Contains(problem, tt.problem) || (problem == "") != (status == 0) {
 			t.Errorf("%s %v of %s: got %d %q, want %d and %q", tt.method, &tt.url, tt.host, status, problem, tt.status, tt.problem)
 		}
+	}
+}
+
+// TestDialNeedsAPort checks that an address without a port reaches no host.
+func TestDialNeedsAPort(t *testing.T) {
+	t.Parallel()
+	d := New(Options{})
+	defer d.Close()
+	var reached []string
+	d.Set(rules(t, bearer), func(_ context.Context, host string, _ uint16) (net.Conn, error) {
+		reached = append(reached, host)
+		return nil, net.ErrClosed
+	})
+	dial := d.current.Load().transport.DialContext
+	_, err := dial(t.Context(), "tcp", "api.test")
+	if _, ok := errors.AsType[*net.AddrError](err); !ok || len(reached) > 0 {
+		t.Errorf("got error %v, and %q was reached, want an error of the address and nothing", err, reached)
+	}
+	_, err = dial(t.Context(), "tcp", "api.test:443")
+	must.Is(t, err, net.ErrClosed)
+	if len(reached) != 1 || reached[0] != "api.test" {
+		t.Errorf("%q was reached, want api.test", reached)
 	}
 }
 
