@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -65,9 +66,12 @@ func TestReceipts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const from, step = 100, protocol.OutputStep
 		answers := make(chan error)
-		var sent []int64
+		var mu sync.Mutex
+		var sent []int64 // guarded by mu
 		r := newReceipts(t.Context(), from, func(ctx context.Context, offset int64) error {
+			mu.Lock()
 			sent = append(sent, offset)
+			mu.Unlock()
 			select {
 			case err := <-answers:
 				return err
@@ -79,6 +83,8 @@ func TestReceipts(t *testing.T) {
 		expect := func(offsets ...int64) {
 			t.Helper()
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			if want = append(want, offsets...); !slices.Equal(sent, want) {
 				t.Fatalf("got reports of %v, want %v", sent, want)
 			}
