@@ -93,7 +93,7 @@ apt() { apt-get "$@" >>/tmp/log 2>&1 || { cat /tmp/log; false; }; }
 mkdir /tmp/bin
 mv /tmp/killing /tmp/bin/dpkg-deb
 chmod 755 /tmp/bin/dpkg-deb
-(PATH=/tmp/bin:$PATH exec dpkg -i /tmp/e2bctl.deb) >>/tmp/log 2>&1 || echo killed with $?
+sh -c 'PATH=/tmp/bin:$PATH dpkg -i /tmp/e2bctl.deb; exit $?' >>/tmp/log 2>&1 || echo killed with $? # sh says "Killed" in the log
 [ ! -e /usr/bin/e2bctl ]
 dpkg --configure -a
 apt install -y /tmp/e2bctl.deb
