@@ -126,8 +126,8 @@ func TestNoWheelsToInstall(t *testing.T) {
 	must.Do(t, new(Packages).installWheels(t.Context(), nil, &LockFile{}, nil)) // there is no sandbox to start it in
 }
 
-// TestInstallErrorText checks what the text of a failed installation says, and what is an error that
-// another try may mend.
+// TestInstallErrorText checks the text of each failed installation, and that only an index which did not
+// answer makes another try useful.
 func TestInstallErrorText(t *testing.T) {
 	t.Parallel()
 	const rules, locked = "its network rules allow", "; the lock says \"Python 3\""
@@ -168,7 +168,7 @@ func TestBackground(t *testing.T) {
 	cancel()
 	var during error
 	var limited bool
-	var work context.Context //nolint:fatcontext // the test looks at it after its end
+	var work context.Context
 	sb.background(call, func(ctx context.Context) {
 		during = ctx.Err()
 		_, limited = ctx.Deadline()
