@@ -1,13 +1,16 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -88,6 +91,32 @@ func TestGitErrors(t *testing.T) {
 	result := &CommandResult{ExitCode: 127, Stderr: "bash: git: command not found"}
 	if err := explained(result, &ExitError{result}); !strings.Contains(err.Error(), "no git") {
 		t.Error(err)
+	}
+}
+
+// TestGitSaysWhy checks that git's own words explain the error of a command, and that only the end of git
+// is explained.
+func TestGitSaysWhy(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.start = func(_ context.Context, r *process.StartRequest, stream *startStream) error {
+		envs := r.GetProcess().GetEnvs()
+		if envs["LC_ALL"] != "C.UTF-8" || envs["GIT_TERMINAL_PROMPT"] != "0" {
+			t.Errorf("got the variables %v", envs)
+		}
+		if envs["START"] == "fails" {
+			return connect.NewError(connect.CodeInternal, errors.New("terminal prompts disabled"))
+		}
+		_ = started(stream, 1)
+		_ = stderr(stream, []byte("fatal: could not read Username for 'http://x': terminal prompts disabled\n"))
+		return ended(stream, 128, "exit status 128")
+	}
+	g := s.sandbox().Git
+	for start, explained := range map[string]bool{"works": true, "fails": false} {
+		_, err := g.run(t.Context(), "status", "git status", &GitParams{Envs: map[string]string{"START": start}})
+		if err == nil || errors.Is(err, ErrGitAuth) != explained || !strings.HasPrefix(err.Error(), "sandbox: git status in ") {
+			t.Errorf("git whose start %s: got error %v", start, err)
+		}
 	}
 }
 

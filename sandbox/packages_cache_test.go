@@ -65,6 +65,11 @@ func TestWheelCache(t *testing.T) {
 	if n := files(t, c.directory); n != 0 {
 		t.Errorf("%d files are left of what was refused", n)
 	}
+	most := strings.Repeat("x", 100)
+	must.Do(t, c.add([]string{sumOf(most)}, strings.NewReader(most)))
+	if got := cached(t, c, sumOf(most)); got != most {
+		t.Errorf("of as much as may be kept %d bytes were kept", len(got))
+	}
 	must.Do(t, c.add([]string{sumA, sum}, strings.NewReader("wheel")))
 	if got := cached(t, c, sum); got != "wheel" {
 		t.Errorf("%q", got)

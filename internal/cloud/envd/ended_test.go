@@ -71,25 +71,73 @@ func TestPidInUseAgain(t *testing.T) {
 	}
 }
 
-// TestTerminalThatFails checks that no side of a terminal stays open that cannot be used.
+// TestTerminalThatFails checks that neither side of a terminal that cannot be used stays open.
 func TestTerminalThatFails(t *testing.T) {
 	t.Parallel()
-	controller, tty, err := pty.Open()
-	must.Do(t, err)
-	closed, _, err := pty.Open()
-	must.Do(t, err)
-	must.Do(t, closed.Close())
-	l := &launch{
-		user: &User{}, pty: &process.PTY{Size: &process.PTY_Size{Cols: 1, Rows: 1}},
-		terminal: func() (*os.File, *os.File, error) { return closed, tty, nil },
+	for _, broken := range []string{"controller", "tty"} {
+		controller, tty, err := pty.Open()
+		must.Do(t, err)
+		l := &launch{
+			user: &User{}, pty: &process.PTY{Size: &process.PTY_Size{Cols: 1, Rows: 1}},
+			terminal: func() (*os.File, *os.File, error) { return controller, tty, nil },
+		}
+		if broken == "controller" {
+			must.Do(t, controller.Close())
+		} else {
+			must.Do(t, tty.Close())
+			l.user.Credential = &syscall.Credential{} // so that the terminal is given to the user
+		}
+		if _, _, err := l.openTerminal(); err == nil {
+			t.Errorf("the %s is closed: got no error", broken)
+		}
+		for name, side := range map[string]*os.File{"controller": controller, "tty": tty} {
+			if _, err := side.Stat(); !errors.Is(err, os.ErrClosed) {
+				t.Errorf("the %s is closed: the %s: got error %v, want it to be closed", broken, name, err)
+			}
+		}
 	}
-	if _, _, err := l.openTerminal(); err == nil {
-		t.Error("got no error of a terminal that is closed")
-	}
-	if _, err := tty.Stat(); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("the terminal: got error %v, want it to be closed", err)
-	}
-	must.Do(t, controller.Close())
+}
+
+// TestFindKept checks that an id alone selects a process, whatever the selector says, and that a selector
+// without an id never selects an ended process whose pid another one has.
+func TestFindKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ps := newProcesses(nil, slog.New(slog.DiscardHandler))
+		output, _ := newOutput(ps.kept)
+		runs := &running{pid: 7, id: "runs", output: output}
+		ps.live[7] = runs
+		replaced := &running{pid: 7, id: "replaced", output: output}
+		ended := &running{pid: 8, id: "ended", output: output}
+		nameless := &running{pid: 9, output: output}
+		for _, r := range []*running{replaced, ended, nameless} {
+			ps.retire(r, false)
+		}
+		ps.retired[0].replaced = true
+		check := func(s *process.ProcessSelector, id string, want *running) {
+			t.Helper()
+			if got, err := ps.findKept(s, id); got != want || (err == nil) != (want != nil) {
+				t.Errorf("%v and id %q: got %+v and error %v, want %+v", s, id, got, err, want)
+			}
+		}
+		check(byPid(8), "runs", runs)
+		check(byPid(7), "replaced", replaced)
+		check(byPid(7), "ended", ended)
+		check(&process.ProcessSelector{}, "ended", ended)
+		check(byPid(7), "another", nil)
+		check(byPid(9), "another", nil)
+		check(byPid(7), "", runs)
+		check(byPid(8), "", ended)
+		check(byPid(9), "", nameless)
+		delete(ps.live, 7)
+		check(byPid(7), "", nil)
+		time.Sleep(keptFor) //nolint:forbidigo // in a bubble, whose clock it moves
+		check(byPid(7), "ended", ended)
+		check(byPid(8), "", ended)
+		time.Sleep(time.Nanosecond) //nolint:forbidigo // in a bubble, whose clock it moves
+		check(byPid(7), "ended", nil)
+		check(byPid(8), "", nil)
+	})
 }
 
 // TestLengthOfAForm checks that only the first file of a form may be as long as the form: a second one

@@ -71,6 +71,27 @@ func TestKept(t *testing.T) {
 	}
 }
 
+// TestKeptBuffers checks that each kept piece holds the buffer that contains it, so that the buffer is not
+// used again before the last piece is dropped.
+func TestKeptBuffers(t *testing.T) {
+	t.Parallel()
+	o, first := newOutput(newBudget())
+	o.unsubscribe(first)
+	for i := 0; o.kept.tail == nil; i++ {
+		o.put(stream(i%2), strings.Repeat("x", sharedFrom-1))
+	}
+	tail := o.kept.tail
+	held := int32(1) // by the output itself
+	for _, p := range o.kept.pieces {
+		if p.in == tail {
+			held++
+		}
+	}
+	if got := tail.refs.Load(); got != held || held == 1 {
+		t.Errorf("the newest buffer is held %d times, and %d pieces are in it", got, held-1)
+	}
+}
+
 // TestKeptBudget checks that the output of ended processes is dropped first, and that the output of
 // all processes remains within the bound.
 func TestKeptBudget(t *testing.T) {

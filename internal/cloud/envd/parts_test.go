@@ -298,3 +298,34 @@ func TestPrintable(t *testing.T) {
 		}
 	}
 }
+
+// TestInputWithoutAProcess checks that input before the message that selects a process is refused, and
+// that the service goes on.
+func TestInputWithoutAProcess(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	for want, msg := range map[connect.Code]*process.StreamInputRequest{
+		connect.CodeFailedPrecondition: {Event: &process.StreamInputRequest_Data{Data: &process.StreamInputRequest_DataEvent{
+			Input: &process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: []byte("x")}},
+		}}},
+		connect.CodeNotFound:      {Event: &process.StreamInputRequest_Start{Start: &process.StreamInputRequest_StartEvent{Process: byTag("none")}}},
+		connect.CodeUnimplemented: {},
+	} {
+		in := d.processes().StreamInput(t.Context())
+		_ = in.Send(msg) // the answer has the error
+		if _, err := in.CloseAndReceive(); connect.CodeOf(err) != want {
+			t.Errorf("%v: got error %v, want %v", msg, err, want)
+		}
+	}
+}
+
+// TestWatchOfABadPath checks that no watch is made of a path that cannot be resolved.
+func TestWatchOfABadPath(t *testing.T) {
+	t.Parallel()
+	s, err := serve(t).files().WatchDir(t.Context(), connect.NewRequest(&filesystem.WatchDirRequest{Path: "~another"}))
+	must.Do(t, err)
+	defer s.Close()
+	if s.Receive() || connect.CodeOf(s.Err()) != connect.CodeInvalidArgument {
+		t.Errorf("got %v and error %v, want %v", s.Msg(), s.Err(), connect.CodeInvalidArgument)
+	}
+}
