@@ -12,7 +12,7 @@ import (
 
 // compare prints the rows of the newest run in a directory that changed since they were last
 // measured on the same kind of machine. A row changed if the difference is larger than the error
-// bar, which is the spread of the floors in both runs.
+// bar, which is the spread of the parts of both runs.
 func compare(w io.Writer, dir string) error {
 	records, err := readHistory(dir)
 	if err != nil {
@@ -84,23 +84,28 @@ func (r record) String() string {
 	return format(time.Duration(r.Value))
 }
 
-// errorBar returns the error bar of a result as a fraction: how far the repeated measurements of
-// its floor are apart, half of the span divided by the median. A result whose floor was not measured
-// several times has the largest error bar of its run.
+// errorBar returns the error bar of a result as a fraction: how far its repeated measurements, or
+// those of its floor, are apart, half of the span divided by the median. A result that was not
+// measured several times has the largest error bar of its run.
 func errorBar(records []record, r record) float64 {
-	if len(r.Parts) > 1 {
-		return spread(r.Parts)
+	if len(r.FloorParts) > 1 {
+		return r.spread()
 	}
 	largest := 0.0
 	for _, other := range records {
-		if other.Time.Equal(r.Time) && len(other.Parts) > 1 {
-			largest = max(largest, spread(other.Parts))
+		if other.Time.Equal(r.Time) && len(other.FloorParts) > 1 {
+			largest = max(largest, other.spread())
 		}
 	}
 	return largest
 }
 
+func (r record) spread() float64 { return max(spread(r.Parts), spread(r.FloorParts)) }
+
 func spread(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
 	sorted := slices.Sorted(slices.Values(values))
 	return (sorted[len(sorted)-1] - sorted[0]) / 2 / sorted[len(sorted)/2]
 }

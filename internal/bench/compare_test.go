@@ -19,7 +19,7 @@ func resultOf(name string, value int, floors ...int) outcome {
 		m.row.floor, m.row.floorName = calls(nil), "its floor"
 		one := result{took: []time.Duration{time.Duration(floor) * time.Millisecond}}
 		m.bare = m.bare.with(one)
-		m.parts = append(m.parts, one.value())
+		m.parts, m.floors = append(m.parts, m.got.value()), append(m.floors, one.value())
 	}
 	return m
 }
@@ -34,12 +34,20 @@ func TestCompare(t *testing.T) {
 		must.Do(t, e.record(dir, results))
 	}
 	memory := func(size int64) outcome { return outcome{row: row{name: "memory"}, got: result{size: size}} }
+	unsteady := func(value int) outcome { // its floor is steady
+		m := resultOf("unsteady", value, 10, 10, 10)
+		m.parts = []float64{0.8, 1, 1.2}
+		for i := range m.parts {
+			m.parts[i] *= m.got.value()
+		}
+		return m
+	}
 	run(1, "old", "ours", resultOf("once", 90, 10), resultOf("slower", 20, 10, 10, 10), memory(50e6))
-	run(2, "before", "ours", resultOf("slower", 20, 9, 10, 11), resultOf("the same", 20, 9, 10, 11), resultOf("within its bars", 20, 9, 10, 11), resultOf("plain", 100))
+	run(2, "before", "ours", resultOf("slower", 20, 9, 10, 11), resultOf("the same", 20, 9, 10, 11), resultOf("within its bars", 20, 9, 10, 11), resultOf("plain", 100), unsteady(20))
 	run(3, "other", "another's", resultOf("slower", 90, 10, 10, 10), resultOf("the same", 90, 10, 10, 10))
 	run(4, "now", "ours", // the machine is slower, too: only the ratio counts
 		resultOf("slower", 52, 19, 20, 21), resultOf("the same", 40, 19, 20, 21), resultOf("within its bars", 45, 19, 20, 21),
-		resultOf("plain", 150), resultOf("once", 50, 10), resultOf("new", 5, 1), memory(20e6))
+		resultOf("plain", 150), resultOf("once", 50, 10), resultOf("new", 5, 1), memory(20e6), unsteady(27))
 	var out strings.Builder
 	must.Do(t, compare(&out, dir))
 	want := `now of 2026-11-01 04:00:00, load 1.0, on ours
@@ -47,11 +55,11 @@ func TestCompare(t *testing.T) {
 | what | before | of | now | change | error bar |
 | --- | --- | --- | --- | --- | --- |
 | slower | 2.00 times | before, 2026-11-01 | 2.60 times | +30 % | ±15 % |
-| plain | 100 ms | before, 2026-11-01 | 150 ms | +50 % | ±15 % |
-| once | 9.00 times | old, 2026-11-01 | 5.00 times | -44 % | ±5 % |
-| memory | 50.0 MB | old, 2026-11-01 | 20.0 MB | -60 % | ±5 % |
+| plain | 100 ms | before, 2026-11-01 | 150 ms | +50 % | ±40 % |
+| once | 9.00 times | old, 2026-11-01 | 5.00 times | -44 % | ±20 % |
+| memory | 50.0 MB | old, 2026-11-01 | 20.0 MB | -60 % | ±20 % |
 
-2 rows did not change by more than their error bar, 1 were not measured before on such a machine.
+3 rows did not change by more than their error bar, 1 were not measured before on such a machine.
 `
 	if got := out.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

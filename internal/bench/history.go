@@ -39,8 +39,9 @@ type record struct {
 	Value     float64 `json:"value"`
 	Floor     float64 `json:"floor,omitempty"`
 	FloorName string  `json:"floor_name,omitempty"`
-	// Parts are the floor's values in the parts of the measurement.
-	Parts []float64 `json:"floor_parts,omitempty"`
+	// Parts and FloorParts are the values of the row and of its floor in the parts of the measurement.
+	Parts      []float64 `json:"parts"`
+	FloorParts []float64 `json:"floor_parts,omitempty"`
 	// Took is the time that the measurement took, in seconds.
 	Took float64 `json:"took"`
 }
@@ -86,12 +87,12 @@ func (e environment) record(dir string, results []outcome) error {
 	encoder := json.NewEncoder(&lines)
 	encoder.SetEscapeHTML(false)
 	for _, m := range results {
-		r := record{environment: e, Row: m.row.name, Unit: "ns", Value: m.got.value(), Took: m.took.Round(time.Millisecond).Seconds()}
+		r := record{environment: e, Row: m.row.name, Unit: "ns", Value: m.got.value(), Parts: m.parts, Took: m.took.Round(time.Millisecond).Seconds()}
 		if m.got.size > 0 {
 			r.Unit = bytesUnit
 		}
 		if m.row.floor != nil {
-			r.Floor, r.FloorName, r.Parts = m.bare.value(), m.row.floorName, m.parts
+			r.Floor, r.FloorName, r.FloorParts = m.bare.value(), m.row.floorName, m.floors
 		}
 		if err := encoder.Encode(r); err != nil {
 			return err

@@ -118,10 +118,10 @@ const rounds = 5
 type outcome struct {
 	row       row
 	got, bare result
-	// parts are the values of the floor in each part of the measurement. Their spread shows how much
-	// the machine's other work disturbs.
-	parts []float64
-	took  time.Duration // the time that the whole measurement took
+	// parts and floors are the values of the row, and of its floor, in each part of the measurement.
+	// Their spread shows how much the machine's other work disturbs.
+	parts, floors []float64
+	took          time.Duration // the time that the whole measurement took
 }
 
 // inTurns measures a row and its floor; the floor may be nil.
@@ -139,6 +139,7 @@ func (row row) inTurns(ctx context.Context, runs int) (outcome, error) {
 			return m, fmt.Errorf("%s: %w", row.name, err)
 		}
 		m.got = m.got.with(one)
+		m.parts = append(m.parts, one.value())
 		if row.floor == nil {
 			continue
 		}
@@ -146,7 +147,7 @@ func (row row) inTurns(ctx context.Context, runs int) (outcome, error) {
 			return m, fmt.Errorf("floor of %s: %w", row.name, err)
 		}
 		m.bare = m.bare.with(one)
-		m.parts = append(m.parts, one.value())
+		m.floors = append(m.floors, one.value())
 	}
 	m.took = time.Since(start)
 	return m, nil

@@ -78,7 +78,7 @@ func TestDeb(t *testing.T) {
 	}
 }
 
-// killingDpkgDeb plays the program that gives dpkg the files of a package, and kills dpkg among them.
+// killingDpkgDeb stands in for the program that unpacks a package for dpkg. It kills dpkg in the middle of the files.
 const killingDpkgDeb = `#!/bin/sh
 case "$*" in
 *--fsys-tarfile*) /usr/bin/dpkg-deb "$@" | head -c 1000000; kill -9 $PPID ;;
