@@ -6,12 +6,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Memory is the memory use of a group, in bytes.
@@ -27,8 +28,8 @@ func (m Memory) Used() uint64 { return m.Anonymous + m.Kept }
 // ReadMemory reads an open memory.stat of version 1 or 2.
 func ReadMemory(f *os.File) (m Memory, known bool) {
 	text := make([]byte, 16<<10) // about fifty short lines
-	n, err := f.ReadAt(text, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
+	n, err := readStart(f, text)
+	if err != nil {
 		return Memory{}, false
 	}
 	values := map[string]uint64{}
@@ -51,8 +52,8 @@ func ReadMemory(f *os.File) (m Memory, known bool) {
 // It returns 0 if the file cannot be read.
 func CountOOMKills(f *os.File) int {
 	text := make([]byte, 512) // a few short lines
-	n, err := f.ReadAt(text, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
+	n, err := readStart(f, text)
+	if err != nil {
 		return 0
 	}
 	for line := range bytes.Lines(text[:n]) {
@@ -62,6 +63,17 @@ func CountOOMKills(f *os.File) int {
 		}
 	}
 	return 0
+}
+
+// readStart reads the start of a file of a group. The kernel returns such a file whole, so a second
+// call, which ReadAt would need to find its end, is saved: kernels read these files for each cell.
+func readStart(f *os.File, text []byte) (n int, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	controlErr := raw.Control(func(fd uintptr) { n, err = unix.Pread(int(fd), text, 0) })
+	return n, errors.Join(controlErr, err)
 }
 
 // ProcessorTime returns the processor time that the group has used. It returns false if no group
