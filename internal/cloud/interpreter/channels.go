@@ -26,6 +26,9 @@ const (
 	// unconfirmed bounds the bytes that the server sends before it requests an acknowledgement from
 	// the client.
 	unconfirmed = 256 << 10
+	// confirmAfter bounds the time until the server requests an acknowledgement. So a client that
+	// runs many short cells is not asked after each message.
+	confirmAfter = 50 * time.Millisecond
 	// farewell bounds the time for messages in transit when a connection ends.
 	farewell = time.Second
 )
@@ -44,6 +47,7 @@ type socket struct {
 	session string // session_id of the request; may be empty
 	number  uint64 // number of the request; later requests have higher numbers
 	conn    *websocket.Conn
+	writes  *gathered // the connection below conn
 	v1      bool
 	buffer  *sessionBuffer
 	pings   atomic.Int32
@@ -71,12 +75,13 @@ func (s *Server) channels(w http.ResponseWriter, r *http.Request, k *runningKern
 		return
 	}
 	defer s.removeSocket(so)
-	conn, err := upgrader.Upgrade(w, r, nil)
+	hijacked := &gathering{ResponseWriter: w}
+	conn, err := upgrader.Upgrade(hijacked, r, nil)
 	if err != nil {
 		return // the upgrader has already answered
 	}
 	defer conn.Close()
-	so.conn, so.v1 = conn, conn.Subprotocol() == jupyter.SubprotocolV1
+	so.conn, so.writes, so.v1 = conn, hijacked.conn, conn.Subprotocol() == jupyter.SubprotocolV1
 	if so.buffer, err = s.openBuffer(so); err != nil {
 		code := websocket.CloseTryAgainLater
 		if errors.Is(err, errReplaced) || errors.Is(err, errRemoved) {
@@ -179,9 +184,13 @@ func (so *socket) write() {
 	defer ticker.Stop()
 	var asked uint64 // position of the last ping that asks for an acknowledgement
 	size := 0        // bytes sent since that ping
+	confirm := time.NewTimer(confirmAfter)
+	defer confirm.Stop()
+	due, armed := false, true // whether confirm has fired, or will fire
 	for {
 		m := so.buffer.next()
 		if m != nil {
+			so.writes.keep()
 			n, err := so.put(m)
 			if err != nil {
 				return
@@ -190,19 +199,30 @@ func (so *socket) write() {
 		}
 		if position, pending := so.buffer.position(); so.session == "" {
 			so.buffer.acknowledge(position)
-		} else if pending && position > asked && (m == nil || size > unconfirmed) {
-			asked, size = position, 0
-			payload := binary.BigEndian.AppendUint64(nil, position)
-			_ = so.conn.WriteControl(websocket.PingMessage, payload, time.Now().Add(farewell))
+		} else if pending && position > asked {
+			switch {
+			case due && m == nil || size > unconfirmed:
+				asked, size, due = position, 0, false
+				// Without a deadline: a client that reads slowly stays connected.
+				_ = so.conn.WriteControl(websocket.PingMessage, binary.BigEndian.AppendUint64(nil, position), time.Time{})
+			case !armed:
+				armed = true
+				confirm.Reset(confirmAfter)
+			}
 		}
 		if m != nil {
 			continue
+		}
+		if so.writes.release() != nil {
+			return
 		}
 		select {
 		case <-so.ctx.Done():
 			so.end()
 			return
 		case <-so.buffer.wake:
+		case <-confirm.C:
+			due, armed = true, false
 		case <-ticker.C:
 			if so.pings.Add(1) > maxPings {
 				return

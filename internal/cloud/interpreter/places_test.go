@@ -102,19 +102,19 @@ func TestWeightOfABuffer(t *testing.T) {
 			t.Errorf("%s: %d bytes are counted of %d, want %d", what, b.bytes, sum, want)
 		}
 	}
-	if !b.put(message(limit, 1), limit) {
+	if !b.put(message(limit, 1), limit, false) {
 		t.Error("a message that is larger than the bound is refused, though it is alone")
 	}
-	if b.put(message(1, 1), limit) {
+	if b.put(message(1, 1), limit, false) {
 		t.Error("a message beside one over the bound is taken")
 	}
 	b.next()
 	b.acknowledge(1)
 	holds("after the first", 0)
-	if !b.put(message(messageOverhead, 2*messageOverhead), limit) || !b.put(message(0, 5*messageOverhead), limit) {
+	if !b.put(message(messageOverhead, 2*messageOverhead), limit, false) || !b.put(message(0, 5*messageOverhead), limit, false) {
 		t.Error("messages of exactly the bound are refused")
 	}
-	if b.put(message(0, 0), limit) {
+	if b.put(message(0, 0), limit, false) {
 		t.Error("a message over the bound is taken")
 	}
 	holds("full", limit)
@@ -253,7 +253,7 @@ func TestBufferThatMissedAMessage(t *testing.T) {
 	if !shut || !so.lost.Load() {
 		t.Errorf("its connection was ended: %v, with the reason: %v", shut, so.lost.Load())
 	}
-	if taken := b.put(&jupyter.Message{}, absentBytes); !taken || b.next() != nil {
+	if taken := b.put(&jupyter.Message{}, absentBytes, false); !taken || b.next() != nil {
 		t.Errorf("a message after the gap was taken: %v, and waits: %d, want it to be dropped", taken, len(b.messages))
 	}
 	b.reader = nil
@@ -263,7 +263,7 @@ func TestBufferThatMissedAMessage(t *testing.T) {
 }
 
 // TestPositionsAreAsked checks when a client is asked what it has received: each time after more than
-// unconfirmed bytes, also while further messages wait, and once whenever no message waits.
+// unconfirmed bytes, also while further messages wait, and once when no message has come for a while.
 func TestPositionsAreAsked(t *testing.T) {
 	t.Parallel()
 	const messages, size = 50, 16 << 10
@@ -271,7 +271,7 @@ func TestPositionsAreAsked(t *testing.T) {
 	content := json.RawMessage(`"` + strings.Repeat("x", size) + `"`)
 	header := jupyter.NewHeader("stream", "o", "u")
 	put := func() {
-		if !b.put(&jupyter.Message{Channel: jupyter.IOPub, Header: header, Content: content}, absentBytes) {
+		if !b.put(&jupyter.Message{Channel: jupyter.IOPub, Header: header, Content: content}, absentBytes, false) {
 			t.Error("the messages do not fit")
 		}
 	}
@@ -285,12 +285,13 @@ func TestPositionsAreAsked(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		served.Add(1)
 		defer served.Done()
-		conn, err := upgrader.Upgrade(w, r, nil)
+		hijacked := &gathering{ResponseWriter: w}
+		conn, err := upgrader.Upgrade(hijacked, r, nil)
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		so := &socket{server: &Server{ping: time.Hour}, session: "s", conn: conn, buffer: b, ctx: ctx, shut: cancel}
+		so := &socket{server: &Server{ping: time.Hour}, session: "s", conn: conn, writes: hijacked.conn, buffer: b, ctx: ctx, shut: cancel}
 		so.write()
 	}))
 	defer server.Close()

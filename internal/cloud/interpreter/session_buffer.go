@@ -220,7 +220,7 @@ func (b *sessionBuffer) deliver(ctx context.Context, e kernel.Event) {
 		asked = e.Request.By(b.client)
 		b.mu.Unlock()
 	}
-	if b.put(m, attachedBytes) {
+	if b.put(m, attachedBytes, e.More) {
 		return
 	}
 	if !asked {
@@ -236,7 +236,7 @@ func (b *sessionBuffer) deliver(ctx context.Context, e kernel.Event) {
 		if reader == nil {
 			limit = absentBytes
 		}
-		if b.put(m, limit) {
+		if b.put(m, limit, e.More) {
 			return
 		}
 		if reader == nil {
@@ -253,9 +253,9 @@ func (b *sessionBuffer) deliver(ctx context.Context, e kernel.Event) {
 }
 
 // put adds a message if there is space, and reports whether there was space. A dropped buffer always
-// has space. As in ipykernel, put appends the number of the message to the msg_id, so that a client
+// has space. If more is true, the message waits for the next one, to be sent together with it. As in ipykernel, put appends the number of the message to the msg_id, so that a client
 // that resumes can check whether it has missed a message.
-func (b *sessionBuffer) put(m *jupyter.Message, limit int) bool {
+func (b *sessionBuffer) put(m *jupyter.Message, limit int, more bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -263,6 +263,7 @@ func (b *sessionBuffer) put(m *jupyter.Message, limit int) bool {
 	}
 	n := weight(m)
 	if b.bytes > 0 && b.bytes+n > limit {
+		b.poke() // the messages that wait for this one must be sent now
 		return false
 	}
 	m.Header.MsgID = b.own + "_" + strconv.FormatUint(b.first+uint64(len(b.messages)), 10)
@@ -270,7 +271,9 @@ func (b *sessionBuffer) put(m *jupyter.Message, limit int) bool {
 		b.question = m.Header.MsgID
 	}
 	b.messages, b.bytes = append(b.messages, m), b.bytes+n
-	b.poke()
+	if !more {
+		b.poke()
+	}
 	return true
 }
 
@@ -286,7 +289,7 @@ func (b *sessionBuffer) asksNoMore(id string) bool {
 // answer adds a message that this server makes, and not the kernel. answer does not wait for a client
 // that sends requests and does not read: if there is no space, answer ends the buffer.
 func (b *sessionBuffer) answer(m *jupyter.Message) {
-	if !b.put(m, absentBytes) {
+	if !b.put(m, absentBytes, false) {
 		b.lose()
 	}
 }

@@ -50,6 +50,9 @@ type Event struct {
 	Request *Request
 	// Time is the time when the event arrived.
 	Time time.Time
+	// More means that another event for the same client follows at once, so that both can be sent
+	// together.
+	More bool
 }
 
 // Request is a message on the shell channel. Each [Client.Submit] needs a new Request.
@@ -224,7 +227,7 @@ func (k *Kernel) status(ctx context.Context, r *Request, state string) {
 // reply answers r, and marks r as finished.
 func (k *Kernel) reply(ctx context.Context, r *Request, content json.RawMessage) {
 	if k.attached(r.client) {
-		r.client.deliver(ctx, Event{Channel: jupyter.Shell, Type: ReplyType(r.Header.MsgType), Content: content, Request: r, Time: time.Now()})
+		r.client.deliver(ctx, Event{Channel: jupyter.Shell, Type: ReplyType(r.Header.MsgType), Content: content, Request: r, Time: time.Now(), More: true})
 	}
 	k.status(ctx, r, jupyter.StateIdle)
 }

@@ -519,7 +519,7 @@ func (k *Kernel) handle(p *process, m *link.Message) error {
 		k.emit(p.ctx, m.Type, m.Content)
 	case "stream", "display_data", "update_display_data", "clear_output", "execute_result", "error",
 		"comm_open", "comm_msg", "comm_close":
-		k.broadcast(p.ctx, Event{Type: m.Type, Content: m.Content, Buffers: m.Buffers, Request: k.parent})
+		k.broadcast(p.ctx, Event{Type: m.Type, Content: m.Content, Buffers: m.Buffers, Request: k.parent, More: m.Replied})
 	default:
 		return fmt.Errorf("%w: type %.40q", errLine, m.Type)
 	}

@@ -262,7 +262,9 @@ func (p *process) send(c *link.Command) error { return p.link.Send(c) }
 func (p *process) take(m *link.Message) error {
 	p.kernel.emitting.Lock()
 	defer p.kernel.emitting.Unlock()
-	p.drain() // earlier output comes first
+	if !m.Together {
+		p.drain() // earlier output comes first
+	}
 	return p.kernel.handle(p, m)
 }
 
@@ -291,6 +293,7 @@ func (l lines) Close() { _ = l.conn.Close() }
 func (l lines) Receive(take func(*link.Message) error) error {
 	r := bufio.NewReaderSize(l.conn, 128<<10) // has room for a full line of output
 	for {
+		together := bytes.IndexByte(arrived(r), '\n') >= 0
 		line, err := readLine(r, link.MaxMessage)
 		if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) {
 			return nil
@@ -302,10 +305,18 @@ func (l lines) Receive(take func(*link.Message) error) error {
 		if err != nil {
 			return err
 		}
+		next := arrived(r)
+		m.Together, m.Replied = together, bytes.HasPrefix(next, []byte(`{"type":"reply"`)) && bytes.IndexByte(next, '\n') >= 0
 		if err := take(m); err != nil {
 			return err
 		}
 	}
+}
+
+// arrived returns the bytes that r has read and not yet returned.
+func arrived(r *bufio.Reader) []byte {
+	data, _ := r.Peek(r.Buffered())
+	return data
 }
 
 // readLine returns a line without the newline. The line is valid until the next call.

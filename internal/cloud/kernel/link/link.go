@@ -38,6 +38,11 @@ type Message struct {
 	Seq uint64 `json:"seq"`
 	// Buffers are the binary parts of the message. Only messages of Jupyter kernels have Buffers.
 	Buffers [][]byte `json:"-"`
+	// Together means that the message arrived together with the message before it. So both were sent
+	// before the first of them was received.
+	Together bool `json:"-"`
+	// Replied means that the reply to the request has already arrived, and is the next message.
+	Replied bool `json:"-"`
 }
 
 // Command is a message to a process.

@@ -184,7 +184,7 @@ class ZMQInteractiveShell(InteractiveShell):
             lines = [line.replace(name, "KeyboardInterrupt") for line in lines]
             name = "KeyboardInterrupt"
         self.failure = dict(failure(evalue, lines), ename=name)
-        self.kernel.emit("error", self.failure)
+        self.kernel.emit_last("error", self.failure)
 
     def ask_exit(self):
         raise SystemExit  # `exit` ends the cell and not the kernel, like sys.exit()
@@ -356,7 +356,7 @@ class Engine:
             content = shell.failure
             if content is None:  # the cell has broken the code that would have reported the error
                 content = failure(error, _plainly(error, error.__traceback__))
-                self.kernel.emit("error", content)
+                self.kernel.emit_last("error", content)
             return dict(content, status="error", execution_count=count, payload=[])
         expressions = shell.user_expressions(request.get("user_expressions") or {})
         return {"status": "ok", "execution_count": count, "user_expressions": expressions, "payload": []}

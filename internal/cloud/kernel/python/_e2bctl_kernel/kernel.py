@@ -10,9 +10,9 @@ import threading
 import traceback
 
 from .errors import failure, hide_own_frames, no_stdin
-from .streams import Output, Stream
+from .streams import Message, Output, Stream
 from .tasks import Requests
-from .wire import Interrupts, Wire, bundle, dumps
+from .wire import Interrupts, Wire, bundle, dumps, encode
 
 # Before one of these events, all printed text is sent. Then a process of user code cannot
 # write to descriptor 1 or 2 first, so that the output stays in order.
@@ -58,8 +58,13 @@ class Kernel:
 
     def emit(self, type, content):
         """Sends a message on iopub, after all text that was printed before."""
-        self.output.flush()
-        self.wire.send(type, content)
+        self.output.flush(encode(type, content))
+
+    def emit_last(self, type, content):
+        """Emits a message that the reply usually follows. It waits for the reply, at most as
+        long as printed text, to be sent together with it."""
+        if not self.wire.forked:
+            self.output.write(Message(encode(type, content)))
 
     def display(self, type, data, metadata=None, **fields):
         """Emits display_data, update_display_data or execute_result."""
@@ -69,7 +74,8 @@ class Kernel:
         content = '{"data":%s,"metadata":%s' % (text, dumps(metadata or {}))
         for name, value in fields.items():
             content += ",%s:%s" % (dumps(name), dumps(value))
-        self.emit(type, content + "}")
+        emit = self.emit_last if type == "execute_result" else self.emit
+        emit(type, content + "}")
 
     def raw_input(self, prompt=""):
         """Asks the client for a line. Any thread may call it. Questions are asked one at a
@@ -86,8 +92,7 @@ class Kernel:
         with self._input_lock:
             self._asked += 1
             number = self._asked
-            self.output.flush()
-            self.wire.send("input_request", {"prompt": prompt, "password": password}, seq=number)
+            self.output.flush(encode("input_request", {"prompt": prompt, "password": password}, seq=number))
             reply = self._answer_to(number)
         if reply.get("eof"):
             raise EOFError("the client that could answer is gone")
@@ -146,8 +151,7 @@ class Kernel:
             os._exit(reply["status"] != "ok")  # a child that the cell forked, and that ran to the end of the cell
         if sys.modules.get("builtins") is not builtins or "__main__" not in sys.modules:
             sys.modules.update(self._modules)  # the cell has cleared the modules, so all later imports would fail
-        self._flush_all()
-        self.wire.send("reply", reply, id=request["id"])
+        self._reply(encode("reply", reply, id=request["id"]))
 
     def rehearse(self, engine, codes):
         """Runs cells before connect, without sending messages. Python specialises its bytecode
@@ -203,17 +207,18 @@ class Kernel:
             if isinstance(error, KeyboardInterrupt):
                 hide_own_frames(error)
             content = failure(error, ["".join(traceback.format_exception(type(error), error, error.__traceback__))])
-            self.emit("error", content)
+            self.emit_last("error", content)
             return dict(content, status="error")
 
-    def _flush_all(self):
+    def _reply(self, message):
+        """Sends a reply, after everything that was printed before."""
         ctypes = sys.modules.get("ctypes")
         if ctypes is not None:  # without ctypes, hardly any code here prints through libc
             try:
                 ctypes.pythonapi.fflush(None)
             except Exception:
                 pass  # a C library without this function
-        self.output.flush()
+        self.output.flush(message)
 
     def _audit(self, event, args):
         if event in SPAWNS and not self.wire.forked:

@@ -53,7 +53,7 @@ class Engine:
         except BaseException as error:
             advise(error, self.remedy)
             content = failure(error, self._traceback(error))
-            self.kernel.emit("error", content)
+            self.kernel.emit_last("error", content)
             return dict(content, status="error", execution_count=self._count)
         expressions = {name: self._expression(text) for name, text in (request.get("user_expressions") or {}).items()}
         return {"status": "ok", "execution_count": self._count, "user_expressions": expressions, "payload": []}

@@ -7,7 +7,7 @@ import queue
 import threading
 from time import sleep
 
-from .wire import quoted
+from .wire import encode, quoted
 
 # Printed text waits for DELAY seconds, or until it has SIZE characters. So a million small
 # prints become a few hundred messages. For pieces larger than SIZE, Python would allocate
@@ -25,12 +25,17 @@ class _Error(str):
     """Text printed to stderr, to distinguish it from text printed to stdout."""
 
 
+class Message(bytes):
+    """A message, as encode makes it, that waits with the printed text."""
+
+
 KINDS = {"stdout": str, "stderr": _Error}
 NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 class Output:
-    """Buffers both streams together, so that their order is kept."""
+    """Buffers both streams together, so that their order is kept. Also buffers the results and
+    errors of cells, because the reply, which follows at once, can be sent with them."""
 
     def __init__(self, wire, interrupts):
         self._wire = wire
@@ -46,7 +51,7 @@ class Output:
         threading.Thread(target=self._run, name="output", daemon=True).start()
 
     def write(self, text):
-        """Buffers a text of any size. kind is one of KINDS."""
+        """Buffers a text of any size, which has one of KINDS, or a Message."""
         self.texts.append(text)
         self._size += len(text)
         if self._size >= SIZE or len(self.texts) >= MANY:
@@ -62,34 +67,46 @@ class Output:
         finally:
             self._interrupts.release()
 
-    def flush(self):
+    def flush(self, last=b""):
         """Returns when all texts have been sent, including those that another thread is about
-        to send. A reply must not overtake them."""
+        to send, and then the messages last. A reply must not overtake texts."""
         self._interrupts.hold()
         try:
             with self._wire.lock:
                 if not self.texts:
+                    if last:
+                        self._wire.write(last)
                     return
                 self._size = 0
-                kind, taken = None, []
+                data, kind, taken = [], None, []
                 for _ in range(len(self.texts)):
                     try:
                         text = self.texts.popleft()
                     except IndexError:
                         break  # a finalizer has printed and flushed
                     if text.__class__ is not kind:
-                        self._send(kind, taken)
+                        self._encode(kind, taken, data)
                         kind, taken = text.__class__, []
                     taken.append(text)
-                self._send(kind, taken)
+                self._encode(kind, taken, data)
+                data.append(last)
+                self._wire.write(b"".join(data))
         finally:
             self._interrupts.release()
 
-    def _send(self, kind, texts):
+    def _encode(self, kind, texts, data):
+        """Appends the messages with texts of one kind to data. Sends all but the last one if
+        they are large."""
+        if kind is Message:
+            data += texts
+            return
         text = "".join(texts)
         for start in range(0, len(text), SIZE):
+            if start:
+                self._wire.write(b"".join(data))
+                data.clear()
             # Envd parses this form faster than others.
-            self._wire.send("stream", '{"name":"%s","text":%s}' % (NAMES[kind], quoted(text[start:start + SIZE])))
+            data.append(encode("stream", '{"name":"%s","text":%s}' % (NAMES[kind], quoted(text[start:start + SIZE]))))
 
     def _run(self):
         while True:

@@ -50,11 +50,6 @@ class Bridged(Wire):
     def sendall(self, data):
         self._bridge.send(data.decode("ascii"))
 
-    def send(self, type, content, **fields):
-        if type == "reply":
-            self._bridge.finish()  # the server may send the next request from here on
-        super().send(type, content, **fields)
-
     def sync(self):
         pass  # no other program writes to the client
 
@@ -76,14 +71,16 @@ class Signalled(Output):
     def _due(self, signum, frame):
         self.flush()
 
-    def flush(self):
+    def flush(self, last=b""):
         if self._flushing:
+            self._wire.write(last)
             return  # a signal has arrived meanwhile: all texts are being sent
         self._flushing = True
         self.scheduled = False  # the signal may never arrive: it is only for code that continues to run
         try:
             while self.texts:
                 super().flush()
+            self._wire.write(last)
         finally:
             self._flushing = False
 
@@ -153,9 +150,10 @@ class WasmKernel(Kernel):
             elif message["seq"] == number:
                 return message
 
-    def _flush_all(self):
+    def _reply(self, message):
         self._requests.tell()
-        super()._flush_all()
+        self._bridge.finish()  # the server may send the next request from here on
+        super()._reply(message)
 
 
 class Loop(Lent, asyncio.BaseEventLoop):

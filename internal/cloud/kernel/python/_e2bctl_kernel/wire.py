@@ -186,15 +186,13 @@ class Wire:
                 yield json.loads(line)
 
     def send(self, type, content, **fields):
-        """Sends one message. content is an object, or text that already is JSON."""
-        if self.forked:
+        """Sends one message, as encode makes it."""
+        self.write(encode(type, content, **fields))
+
+    def write(self, data):
+        """Sends messages, as encode makes them."""
+        if self.forked or not data:
             return
-        if not isinstance(content, str):
-            content = dumps(content)
-        line = '{"type":%s,"content":%s' % (dumps(type), content)
-        for name, value in fields.items():
-            line += ",%s:%s" % (dumps(name), dumps(value))
-        data = (line + "}\n").encode("ascii")
         self._interrupts.hold()
         try:
             with self.lock:
@@ -229,6 +227,16 @@ class Mute:
 
     def sendall(self, data):
         pass
+
+
+def encode(type, content, **fields):
+    """Returns a message as bytes. content is an object, or text that already is JSON."""
+    if not isinstance(content, str):
+        content = dumps(content)
+    line = '{"type":%s,"content":%s' % (dumps(type), content)
+    for name, value in fields.items():
+        line += ",%s:%s" % (dumps(name), dumps(value))
+    return (line + "}\n").encode("ascii")
 
 
 def dumps(value):
