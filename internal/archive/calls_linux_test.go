@@ -80,36 +80,33 @@ func TestEachCallFails(t *testing.T) {
 		{"unpack", "fchmod", unix.SYS_FCHMOD}, {"unpack", "fchmodat2", unix.SYS_FCHMODAT2}, {"unpack", "utimensat", unix.SYS_UTIMENSAT},
 		{"unpack", "readlinkat", unix.SYS_READLINKAT},
 	} {
-		t.Run(tt.step+" "+tt.call, func(t *testing.T) {
-			t.Parallel()
-			for n, failed := 1, true; failed; n++ {
-				dir := filepath.Join(t.TempDir(), "dir")
-				must.Do(t, os.Mkdir(dir, 0o700))
-				do := pack(t, dir)
-				if tt.step == "unpack" {
-					do = unpack(t, dir)
-				}
-				var err error
-				failed, err = calltest.FailNth(t, tt.number, n, unix.EIO, do)
-				switch {
-				case err != nil:
-					if !errors.Is(err, unix.EIO) || !failed {
-						t.Errorf("call %d failed, %v: got %v", n, failed, err)
-					}
-				case tt.step == "pack":
-					if got, err := os.ReadFile(dir + ".tar"); err != nil || !bytes.Equal(got, packed.Bytes()) {
-						t.Errorf("call %d failed, and the archive is another, with no error; %v", n, err)
-					}
-				default:
-					if diff := cmp.Diff(want, detailed(t, dir)); diff != "" {
-						t.Errorf("call %d failed, with no error (-want +got):\n%s", n, diff)
-					}
-				}
-				if n == 1 && !failed {
-					t.Error("there was no such call")
-				}
-				_ = filepath.WalkDir(dir, func(name string, _ fs.DirEntry, _ error) error { return os.Chmod(name, 0o700) })
+		for n, failed := 1, true; failed; n++ {
+			dir := filepath.Join(t.TempDir(), "dir")
+			must.Do(t, os.Mkdir(dir, 0o700))
+			do := pack(t, dir)
+			if tt.step == "unpack" {
+				do = unpack(t, dir)
 			}
-		})
+			var err error
+			failed, err = calltest.FailNth(t, tt.number, n, unix.EIO, do)
+			switch {
+			case err != nil:
+				if !errors.Is(err, unix.EIO) || !failed {
+					t.Errorf("%s %d failed, %v: got %v", tt.call, n, failed, err)
+				}
+			case tt.step == "pack":
+				if got, err := os.ReadFile(dir + ".tar"); err != nil || !bytes.Equal(got, packed.Bytes()) {
+					t.Errorf("%s %d failed, and the archive is another, with no error; %v", tt.call, n, err)
+				}
+			default:
+				if diff := cmp.Diff(want, detailed(t, dir)); diff != "" {
+					t.Errorf("%s %d failed, with no error (-want +got):\n%s", tt.call, n, diff)
+				}
+			}
+			if n == 1 && !failed {
+				t.Errorf("there was no %s", tt.call)
+			}
+			_ = filepath.WalkDir(dir, func(name string, _ fs.DirEntry, _ error) error { return os.Chmod(name, 0o700) })
+		}
 	}
 }
