@@ -10,17 +10,19 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// entriesOf returns the entries of an archive, with mode, name, target and content.
+// entriesOf returns the entries of an archive, with kind, mode, name, target and content.
 func entriesOf(t *testing.T, r io.Reader) (all []string) {
 	t.Helper()
 	for archive := tar.NewReader(r); ; {
@@ -31,7 +33,7 @@ func entriesOf(t *testing.T, r io.Reader) (all []string) {
 		must.Do(t, err)
 		content, err := io.ReadAll(archive)
 		must.Do(t, err)
-		all = append(all, fmt.Sprintf("%o %s>%s=%s", header.Mode, header.Name, header.Linkname, content))
+		all = append(all, fmt.Sprintf("%c %o %s>%s=%s", header.Typeflag, header.Mode, header.Name, header.Linkname, content))
 	}
 }
 
@@ -50,12 +52,64 @@ func TestPackExcludes(t *testing.T) {
 	}}
 	var archive bytes.Buffer
 	must.Do(t, p.Pack(t.Context(), &archive))
-	if diff := cmp.Diff([]string{"600 a>=a", "700 z/>=", "600 z/y>=z/y"}, entriesOf(t, &archive)); diff != "" {
+	if diff := cmp.Diff([]string{"0 600 a>=a", "5 700 z/>=", "0 600 z/y>=z/y"}, entriesOf(t, &archive)); diff != "" {
 		t.Errorf("entries (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"a", "out", "z", "z/out", "z/y"}, asked); diff != "" {
 		t.Errorf("asked for (-want +got):\n%s", diff)
 	}
+}
+
+// TestPackHeaders checks everything in the headers of an archive.
+func TestPackHeaders(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no such modes")
+	}
+	dir, stamp := t.TempDir(), time.Unix(1_000_000_000, 123_456_789)
+	must.Do(t, errors.Join(os.Mkdir(filepath.Join(dir, "dir"), 0o750), os.Mkdir(filepath.Join(dir, "closed"), 0o550), os.Symlink("dir", filepath.Join(dir, "link")),
+		os.WriteFile(filepath.Join(dir, "program"), []byte("run"), 0o700), os.Chmod(filepath.Join(dir, "program"), 0o700|fs.ModeSetuid)))
+	for _, name := range []string{"dir", "closed", "program"} {
+		must.Do(t, os.Chtimes(filepath.Join(dir, name), stamp, stamp))
+	}
+	link, err := os.Lstat(filepath.Join(dir, "link"))
+	must.Do(t, err)
+	var archive bytes.Buffer
+	must.Do(t, (&Packer{Root: openRoot(t, dir)}).Pack(t.Context(), &archive))
+	for r, want := range map[io.Reader][]tar.Header{
+		&archive: {
+			{Typeflag: tar.TypeDir, Name: "closed/", Mode: 0o550, ModTime: stamp}, {Typeflag: tar.TypeDir, Name: "dir/", Mode: 0o750, ModTime: stamp},
+			{Typeflag: tar.TypeSymlink, Name: "link", Linkname: "dir", Mode: 0o777, ModTime: link.ModTime()},
+			{Typeflag: tar.TypeReg, Name: "program", Mode: 0o700, Size: 3, ModTime: stamp},
+		},
+		packedFS(t, os.DirFS(dir)): {
+			{Typeflag: tar.TypeDir, Name: "closed/", Mode: 0o777}, {Typeflag: tar.TypeDir, Name: "dir/", Mode: 0o777},
+			{Typeflag: tar.TypeSymlink, Name: "link", Linkname: "dir", Mode: 0o777}, {Typeflag: tar.TypeReg, Name: "program", Mode: 0o766, Size: 3},
+		},
+	} {
+		var got []tar.Header
+		for entries := tar.NewReader(r); ; {
+			header, err := entries.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			must.Do(t, err)
+			if header.ModTime.Equal(time.Unix(0, 0)) { // none
+				header.ModTime = time.Time{}
+			}
+			got = append(got, *header)
+		}
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(tar.Header{}, "Format", "PAXRecords")); diff != "" {
+			t.Errorf("headers (-want +got):\n%s", diff)
+		}
+	}
+}
+
+func packedFS(t *testing.T, fsys fs.FS) io.Reader {
+	t.Helper()
+	var archive bytes.Buffer
+	must.Do(t, PackFS(t.Context(), fsys, &archive))
+	return &archive
 }
 
 // listedDir is a directory with a mode that WalkDir may be unable to enter.
@@ -127,7 +181,7 @@ func TestPackFS(t *testing.T) {
 	whole := all()
 	var archive bytes.Buffer
 	must.Do(t, PackFS(t.Context(), whole, &archive))
-	want := []string{"777 dir/>=", "766 dir/own>=own", "777 dir/program>=run", "666 file>=text", "777 link>dir/program="}
+	want := []string{"5 777 dir/>=", "0 766 dir/own>=own", "0 777 dir/program>=run", "0 666 file>=text", "2 777 link>dir/program="}
 	if diff := cmp.Diff(want, entriesOf(t, &archive)); diff != "" {
 		t.Errorf("entries (-want +got):\n%s", diff)
 	}
@@ -164,6 +218,27 @@ func TestPackFS(t *testing.T) {
 	}
 	if *whole.files != 0 {
 		t.Errorf("%d files are left open", *whole.files)
+	}
+}
+
+// TestPackFSNames checks that the error of an entry tells what was done with which name.
+func TestPackFSNames(t *testing.T) {
+	t.Parallel()
+	full := writerFunc(func([]byte) (int, error) { return 0, fs.ErrPermission })
+	for what, tt := range map[string]struct {
+		mode fs.FileMode
+		text string
+		want error
+	}{"a pipe": {fs.ModeNamedPipe, "", fs.ErrInvalid}, "links on a full disk": {fs.ModeSymlink, "a", fs.ErrPermission}, "directories on a full disk": {fs.ModeDir, "", fs.ErrPermission}, "files on a full disk": {0, "", fs.ErrPermission}} {
+		many := fstest.MapFS{}
+		for n := range 2 * gathered / 512 { // so many names that the buffer is written before the end
+			many[fmt.Sprintf("of%d", n)] = &fstest.MapFile{Mode: tt.mode, Data: []byte(tt.text)}
+		}
+		err := PackFS(t.Context(), many, full)
+		named, ok := errors.AsType[*fs.PathError](err)
+		if !ok || named.Op != "copy" || many[named.Path] == nil || !errors.Is(err, tt.want) {
+			t.Errorf("%s: got error %v, want %v of the copy of a name", what, err, tt.want)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,8 +38,8 @@ func claim(dir string) error {
 // claimable returns an error if a directory is neither a store nor empty. It ignores the names in
 // own.
 func claimable(dir string) error {
-	if _, err := os.Lstat(filepath.Join(dir, databaseFile)); err == nil {
-		return nil
+	if _, err := os.Lstat(filepath.Join(dir, databaseFile)); !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	names, err := os.ReadDir(dir)
 	if err != nil {

@@ -1,9 +1,11 @@
 package store
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -57,4 +59,29 @@ func TestNoteThatStays(t *testing.T) {
 	}
 	must.Do(t, os.RemoveAll(note))
 	wantRecords(t, s, Running, Record{ID: "a", Value: []byte("1")})
+}
+
+// TestCloseTells checks that Close returns the errors of its parts, and that each part is done once.
+func TestCloseTells(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	lasting := open(t, t.TempDir())
+	release := lasting.release
+	lasting.release = func() error { return errors.Join(release(), broken) }
+	unclosed := open(t, t.TempDir())
+	must.Do(t, unclosed.records.(*database).file.Close())
+	short := Temporary(filepath.Join(t.TempDir(), "state"))
+	fill(t, short, "text")
+	short.Before(func(Change) error { return broken })
+	for what, tt := range map[string]struct {
+		s    *Store
+		want string
+	}{"the lock": {lasting, "broken"}, "the database": {unclosed, ""}, "the files": {short, "broken"}} {
+		if err := tt.s.Close(); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want an error with %q", what, err, tt.want)
+		}
+		if err := tt.s.Close(); err != nil {
+			t.Errorf("%s, closed again: %v", what, err)
+		}
+	}
 }

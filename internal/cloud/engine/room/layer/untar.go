@@ -59,7 +59,7 @@ type TarOptions struct {
 // refer to files of the layers below. Devices are left out. Of extended attributes, Untar keeps
 // only the attributes of users and the capabilities of programs.
 func Untar(r io.Reader, o TarOptions) error {
-	u := &untar{o: o, buffer: make([]byte, 1<<20), left: maxFiles}
+	u := &untar{o: o, buffer: make([]byte, 1<<20), most: maxEntries, left: maxFiles}
 	defer u.close()
 	if err := u.openRoot(); err != nil {
 		return err
@@ -77,6 +77,7 @@ func Untar(r io.Reader, o TarOptions) error {
 type untar struct {
 	o      TarOptions
 	path   []*nested // open directories, from the root to the current one
+	most   int       // entries that the archive may have
 	left   int64     // bytes that the files of the layer may still take
 	buffer []byte
 }
@@ -90,8 +91,8 @@ func (u *untar) entries(r *tar.Reader) error {
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
 			return fmt.Errorf("%w: entry %d: %w", ErrImage, n+1, err)
 		}
-		if n == maxEntries {
-			return fmt.Errorf("%w: it has more than %d entries", ErrImage, maxEntries)
+		if n == u.most {
+			return fmt.Errorf("%w: it has more than %d entries", ErrImage, u.most)
 		}
 		if err := u.entry(h, r); err != nil {
 			return fmt.Errorf("%w: %.1000q: %w", ErrImage, h.Name, err)

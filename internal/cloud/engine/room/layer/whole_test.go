@@ -27,7 +27,7 @@ func TestUntarBytesOfTheWhole(t *testing.T) {
 			must.Do(t, w.Close())
 			to, err := os.Open(t.TempDir())
 			must.Do(t, err)
-			u := &untar{o: TarOptions{To: to, IDs: 1}, buffer: make([]byte, 1<<20), left: 8}
+			u := &untar{o: TarOptions{To: to, IDs: 1}, buffer: make([]byte, 1<<20), most: 2, left: 8}
 			must.Do(t, u.openRoot())
 			if err := u.entries(tar.NewReader(&text)); (err != nil) != (5+size > 8) {
 				t.Errorf("%s of %d bytes: got %v, want an error above 8", what, 5+size, err)

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/e2bctl/e2bctl/internal/calltest"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -154,44 +152,6 @@ func TestWholeTree(t *testing.T) {
 	got["."] = strings.Replace(got["."], ` user.overlay.origin=""`, "", 1)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("tree (-want +got):\n%s", diff)
-	}
-}
-
-// TestEachCallFails makes each system call of a kind fail in turn while a tree is saved and read. The
-// error must come out, and nothing may stay open. It is not parallel, because it counts the descriptors of the process.
-func TestEachCallFails(t *testing.T) { //nolint:paralleltest // see above
-	from, _ := saveAll(t, 0)
-	var whole bytes.Buffer
-	must.Do(t, write(t, &whole, from)) // with this process's own owners, which it may set as any user
-	steps := map[string]func() error{
-		"save": func() error { return write(t, io.Discard, from) },
-		"read": func() error { _, err := readAs(t, whole.Bytes(), false); return err },
-	}
-	for _, tt := range []struct {
-		step, call string
-		number     uint32
-	}{
-		{"save", "getdents64", unix.SYS_GETDENTS64}, {"save", "readlinkat", unix.SYS_READLINKAT},
-		{"save", "flistxattr", unix.SYS_FLISTXATTR}, {"save", "lseek", unix.SYS_LSEEK}, {"save", "pread64", unix.SYS_PREAD64},
-		{"read", "linkat", unix.SYS_LINKAT}, {"read", "renameat", unix.SYS_RENAMEAT}, {"read", "symlinkat", unix.SYS_SYMLINKAT},
-		{"read", "mknodat", unix.SYS_MKNODAT}, {"read", "ftruncate", unix.SYS_FTRUNCATE}, {"read", "pwrite64", unix.SYS_PWRITE64},
-		{"read", "fchown", unix.SYS_FCHOWN}, {"read", "fchownat", unix.SYS_FCHOWNAT}, {"read", "fchmod", unix.SYS_FCHMOD},
-		{"read", "fchmodat", unix.SYS_FCHMODAT}, {"read", "utimensat", unix.SYS_UTIMENSAT}, {"read", "fsetxattr", unix.SYS_FSETXATTR},
-	} {
-		for n, failed := 1, true; failed; n++ {
-			before := descriptors(t)
-			var err error
-			failed, err = calltest.FailNth(t, tt.number, n, unix.EIO, steps[tt.step])
-			if errors.Is(err, unix.EIO) != failed {
-				t.Errorf("%s, call %d failed, %v: got %v", tt.call, n, failed, err)
-			}
-			if n == 1 && !failed {
-				t.Errorf("%s: there was no such call", tt.call)
-			}
-			if after := descriptors(t); after > before {
-				t.Errorf("%s, call %d failed: got %d descriptors, before it %d", tt.call, n, after, before)
-			}
-		}
 	}
 }
 
