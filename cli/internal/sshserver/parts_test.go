@@ -263,6 +263,27 @@ func TestWritesThatFail(t *testing.T) {
 	if err := w.close(t.Context()); !errors.Is(err, broken) || changes != "01" {
 		t.Errorf("afterwards: got error %v and the changes %q", err, changes)
 	}
+	for name, offsets := range map[string][]int64{"the first write": {0}, "the next write": {0, 1}, "a write elsewhere": {0, 1, 0}, "one that was kept": {2, 1, 0}, "those that overlap": {2, 2}} {
+		w := &writer{open: func(int64, bool) *upload {
+			return newUpload(t.Context(), func(_ context.Context, r io.Reader) error {
+				_, _ = io.ReadFull(r, make([]byte, len(offsets)-1)) // all but the last one
+				return broken
+			})
+		}}
+		var err error
+		for n, offset := range offsets {
+			if _, err = w.WriteAt([]byte("x"), offset); err != nil && n < len(offsets)-1 {
+				t.Errorf("%s: the write %d: got error %v", name, n, err)
+			}
+		}
+		if name == "those that overlap" {
+			err = w.flush()
+		}
+		if !errors.Is(err, broken) {
+			t.Errorf("%s: got error %v, want %v", name, err, broken)
+		}
+		must.Is(t, w.close(t.Context()), broken)
+	}
 	refused := newUpload(t.Context(), func(context.Context, io.Reader) error { return broken })
 	if _, err := refused.Write([]byte("x")); !errors.Is(err, broken) {
 		t.Errorf("a write to a stream that has failed: got error %v", err)
