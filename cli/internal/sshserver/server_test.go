@@ -65,6 +65,7 @@ func serve(t *testing.T, config Config) *served {
 	must.Do(t, err)
 	near, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
 	must.Do(t, err)
+	must.Do(t, near.SetDeadline(patience.Deadline().Add(patience.Limit))) // a client that waits in vain fails
 	far, err := listener.Accept()
 	must.Do(t, err)
 	must.Do(t, listener.Close())
@@ -73,7 +74,7 @@ func serve(t *testing.T, config Config) *served {
 	go func() { s.done <- Serve(ctx, far, far, config) }()
 	t.Cleanup(func() {
 		_ = near.Close()
-		<-s.done
+		_ = patience.Receive(t, "the end of the server", s.done)
 		end()
 	})
 	return s
@@ -94,7 +95,9 @@ func TestServer(t *testing.T) {
 	sb := sandboxtest.New(t, local.WithWarm(0)).Create(t)
 	t.Run("requests of a session", func(t *testing.T) { testSession(t, sb) })
 	t.Run("signals", func(t *testing.T) { testSignals(t, sb) })
+	t.Run("terminals and shells", func(t *testing.T) { testTerminals(t, sb) })
 	t.Run("refused", func(t *testing.T) { testRefused(t, sb) })
+	t.Run("reasons", func(t *testing.T) { testReasons(t, sb) })
 	t.Run("many channels", func(t *testing.T) { testManyChannels(t, sb) })
 	t.Run("a port", func(t *testing.T) { testPort(t, sb) })
 	t.Run("files", func(t *testing.T) { testFiles(t, sb) })
@@ -269,6 +272,104 @@ while True:
 	}
 }
 
+// testTerminals checks the size and the type of a terminal, a shell without one, and that a session has one
+// program.
+func testTerminals(t *testing.T, sb *sandbox.Sandbox) {
+	s := connect(t, sb, "user", nil)
+	session, stdout, _ := s.session(t)
+	must.Do(t, session.RequestPty("xterm-odd", 31, 91, nil))
+	must.Do(t, session.Run(`echo "$TERM $(stty size)"; exit 0`))
+	if got := strings.TrimSpace(stdout.String()); got != "xterm-odd 31 91" {
+		t.Errorf("the terminal is %q", got)
+	}
+	session, _, _ = s.session(t)
+	must.Do(t, session.RequestPty("", 31, 91, nil))
+	if err := session.RequestPty(strings.Repeat("x", maxUser+1), 31, 91, nil); err == nil {
+		t.Error("a long type of a terminal was accepted")
+	}
+	must.Do(t, session.WindowChange(32, 92)) // before there is a terminal
+	in, err := session.StdinPipe()
+	must.Do(t, err)
+	session.Stdout = nil
+	out, err := session.StdoutPipe()
+	must.Do(t, err)
+	must.Do(t, session.Start("stty -echo; stty size; read a; stty size; exit 7"))
+	var rows, cols int
+	if _, err := fmt.Fscan(out, &rows, &cols); err != nil || rows != 32 || cols != 92 {
+		t.Errorf("the size is %d %d (%v), want the one of before the start", rows, cols, err)
+	}
+	for _, name := range []string{"shell", "exec", "pty-req"} {
+		payload := ssh.Marshal(struct{ Text string }{"true"})
+		if name == "pty-req" {
+			payload = ssh.Marshal(terminalRequest{Term: "x"})
+		}
+		if ok, err := session.SendRequest(name, true, payload); ok || err != nil {
+			t.Errorf("%s in a session that has a program: %v, %v, want no as the answer", name, ok, err)
+		}
+	}
+	if ok, err := session.SendRequest("window-change", true, ssh.Marshal(windowRequest{Cols: 93, Rows: 33})); !ok || err != nil {
+		t.Errorf("the size was not changed: %v, %v", ok, err)
+	}
+	_, err = in.Write([]byte("\n"))
+	must.Do(t, err)
+	if _, err := fmt.Fscan(out, &rows, &cols); err != nil || rows != 33 || cols != 93 {
+		t.Errorf("the size is %d %d (%v), want the new one", rows, cols, err)
+	}
+	if exited, ok := errors.AsType[*ssh.ExitError](session.Wait()); !ok || exited.ExitStatus() != 7 {
+		t.Errorf("ended by %v, want status 7", exited)
+	}
+	session, stdout, _ = s.session(t)
+	session.Stdin = strings.NewReader("echo $((6*7)); exit 5\n")
+	must.Do(t, session.Shell())
+	if exited, ok := errors.AsType[*ssh.ExitError](session.Wait()); !ok || exited.ExitStatus() != 5 || stdout.String() != "42\n" {
+		t.Errorf("a shell ended by %v, and printed %q", exited, stdout)
+	}
+}
+
+// testReasons checks why channels are refused, and when the sandbox is looked at.
+func testReasons(t *testing.T, sb *sandbox.Sandbox) {
+	broke := make(chan struct{}, 8)
+	s := connect(t, sb, "user", func(c *Config) { c.Broke = func() { broke <- struct{}{} } })
+	to := func(host string, port uint32) []byte { return ssh.Marshal(forwardRequest{Host: host, Port: port}) }
+	for _, tt := range []struct {
+		kind    string
+		payload []byte
+		reason  ssh.RejectionReason
+		message string
+		broke   int
+	}{
+		{"x11", nil, ssh.UnknownChannelType, "has sessions and forwards ports", 0},
+		{"direct-streamlocal@openssh.com", nil, ssh.Prohibited, "not its sockets", 0},
+		{"direct-tcpip", []byte("damaged"), ssh.ConnectionFailed, "not a port", 0},
+		{"direct-tcpip", to("localhost", 0), ssh.ConnectionFailed, "not a port", 0},
+		{"direct-tcpip", to("localhost", 65536), ssh.ConnectionFailed, "not a port", 0},
+		{"direct-tcpip", to("localhost", 65535), ssh.ConnectionFailed, "port 65535", 1},
+		{"direct-tcpip", to("localhost", 1), ssh.ConnectionFailed, "port 1", 1},
+		{"direct-tcpip", to("", 80), ssh.Prohibited, "want localhost", 0},
+	} {
+		_, _, err := s.OpenChannel(tt.kind, tt.payload)
+		if failed, ok := errors.AsType[*ssh.OpenChannelError](err); !ok || failed.Reason != tt.reason || !strings.Contains(failed.Message, tt.message) {
+			t.Errorf("%s %q: got error %v, want %v with %q", tt.kind, tt.payload, err, tt.reason, tt.message)
+		}
+		if len(broke) != tt.broke {
+			t.Errorf("%s %q: the sandbox was looked at %d times, want %d", tt.kind, tt.payload, len(broke), tt.broke)
+		}
+		for range len(broke) {
+			<-broke
+		}
+	}
+	who := connect(t, sb, "nobody-here", nil)
+	session, _, stderr := who.session(t)
+	if exited, ok := errors.AsType[*ssh.ExitError](session.Run("true")); !ok || exited.ExitStatus() != failed || !strings.Contains(stderr.String(), "nobody-here") {
+		t.Errorf("a user that is not there: ended by %v and %q", exited, stderr)
+	}
+	session, _, stderr = who.session(t)
+	must.Do(t, session.RequestPty("xterm", 31, 91, nil))
+	if exited, ok := errors.AsType[*ssh.ExitError](session.Run("true")); !ok || exited.ExitStatus() != failed || !strings.Contains(stderr.String(), "nobody-here") {
+		t.Errorf("a terminal of a user that is not there: ended by %v and %q", exited, stderr)
+	}
+}
+
 // testClientGoes lets a client go without a word while it has a command, a terminal and files open.
 func testClientGoes(t *testing.T, sb *sandbox.Sandbox) {
 	for _, pty := range []bool{false, true} {
@@ -288,7 +389,7 @@ func testClientGoes(t *testing.T, sb *sandbox.Sandbox) {
 		_, err = fmt.Fscan(out, &pid)
 		must.Do(t, err)
 		must.Do(t, s.near.Close())
-		if err := <-s.done; err != nil {
+		if err := patience.Receive(t, "the end of the server", s.done); err != nil {
 			t.Errorf("the server ended with %v", err)
 		}
 		s.done <- nil
@@ -312,7 +413,7 @@ func testSandboxGoes(t *testing.T, sb *sandbox.Sandbox) {
 	if !ok || exited.ExitStatus() != failed || !strings.Contains(stderr.String(), "e2bctl: ") {
 		t.Errorf("ended by %v and %q, want status %d and the reason", exited, stderr, failed)
 	}
-	<-broke
+	patience.Receive(t, "the report", broke)
 	s.end()
 	if err := <-s.done; !errors.Is(err, context.Canceled) {
 		t.Errorf("the server ended with %v", err)
@@ -347,7 +448,7 @@ func TestHandshake(t *testing.T) {
 			t.Errorf("%s: it got in", name)
 		}
 		_ = s.near.Close()
-		if err := <-s.done; err == nil {
+		if err := patience.Receive(t, "the end of the server", s.done); err == nil {
 			t.Errorf("%s: the server ended without an error", name)
 		}
 		s.done <- nil
@@ -355,7 +456,7 @@ func TestHandshake(t *testing.T) {
 	s := serve(t, Config{Keys: keys, Handshake: 50 * time.Millisecond})
 	_, _ = s.near.Write([]byte("SSH-2.0-half\r\n"))
 	go func() { _, _ = io.Copy(io.Discard, s.near) }()
-	if err := <-s.done; err == nil || !strings.Contains(err.Error(), "more than 50ms") {
+	if err := patience.Receive(t, "the end of the server", s.done); err == nil || !strings.Contains(err.Error(), "more than 50ms") {
 		t.Errorf("half a handshake: %v", err)
 	}
 	s.done <- nil

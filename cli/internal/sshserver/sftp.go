@@ -257,7 +257,7 @@ func (f *files) stat(ctx context.Context, name string, follow bool) (*sandbox.Fi
 
 // Readlink returns the text of a symbolic link.
 func (f *files) Readlink(name string) (string, error) {
-	target, err := f.run(f.life, "readlink", "-n", "--", name)
+	target, err := f.run(f.life, "readlink", "-nv", "--", name)
 	return target, f.refused(err)
 }
 

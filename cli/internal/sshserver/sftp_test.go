@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/pkg/sftp"
 
@@ -60,6 +61,7 @@ func testFiles(t *testing.T, sb *sandbox.Sandbox) {
 	must.Do(t, file.Close())
 	testWritesAnywhere(t, sb, client, data)
 	testRefusedFiles(t, sb, client)
+	testChangesOfFiles(t, sb, client)
 }
 
 // testWritesAnywhere writes parts of a file in an order that no stream has.
@@ -150,6 +152,76 @@ func testRefusedFiles(t *testing.T, sb *sandbox.Sandbox, client *sftp.Client) {
 		t.Errorf("the space at a missing file: %v", err)
 	}
 }
+
+// testChangesOfFiles uses each request that changes or describes files.
+func testChangesOfFiles(t *testing.T, sb *sandbox.Sandbox, client *sftp.Client) {
+	must.Do(t, client.Mkdir("dir"))
+	file, err := client.OpenFile("dir/a b", os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
+	must.Do(t, err)
+	_, err = file.Write([]byte("0123456789"))
+	must.Do(t, err)
+	at := time.Unix(1_000_000, 0)
+	must.Do(t, client.Chtimes("dir/a b", at.Add(time.Hour), at)) // it waits for the end of the file
+	must.Do(t, client.Chmod("dir/a b", 0o4751))
+	must.Do(t, file.Close())
+	info, err := client.Stat("dir/a b")
+	if err != nil || info.Mode() != fs.ModeSetuid|0o751 || !info.ModTime().Equal(at) || info.Size() != 10 || info.Name() != "a b" {
+		t.Errorf("got %+v and error %v", info, err)
+	}
+	must.Do(t, client.Truncate("dir/a b", 3))
+	same(t, sb, "dir/a b", []byte("012"))
+	file, err = client.OpenFile("dir/a b", os.O_WRONLY|os.O_TRUNC)
+	must.Do(t, errors.Join(err, file.Close()))
+	same(t, sb, "dir/a b", nil)
+	must.Do(t, client.Link("dir/a b", "dir/second"))
+	must.Do(t, client.Symlink("a b", "dir/link"))
+	for _, err := range []error{client.Link("dir/a b", "dir/second"), client.Symlink("x", "dir/link"), client.Mkdir("dir"), client.RemoveDirectory("dir"), client.Rename("dir/a b", "dir/link"), client.Truncate("/etc/passwd", 0), client.Chown("dir/a b", 0, 0)} {
+		if err == nil {
+			t.Error("a change that is not possible was answered as if it had been made")
+		}
+	}
+	link, err := client.Lstat("dir/link")
+	must.Do(t, err)
+	target, err := client.Stat("dir/link")
+	must.Do(t, err)
+	if link.Mode()&fs.ModeSymlink == 0 || !target.Mode().IsRegular() || target.Name() != "link" {
+		t.Errorf("the link is %v, and leads to %v with the name %q", link.Mode(), target.Mode(), target.Name())
+	}
+	names := ""
+	found, err := client.ReadDir("dir")
+	must.Do(t, err)
+	for _, info := range found {
+		names += info.Name() + "|"
+	}
+	if names != "a b|link|second|" {
+		t.Errorf("the directory has %q", names)
+	}
+	must.Do(t, client.Rename("dir/second", "dir/third"))
+	for _, name := range []string{"dir/a b", "dir/link", "dir/third"} {
+		must.Do(t, client.Remove(name))
+	}
+	must.Do(t, client.RemoveDirectory("dir"))
+	for name, err := range map[string]error{"stat": second(client.Stat("dir")), "lstat": second(client.Lstat("dir")), "readdir": second(client.ReadDir("dir")), "open": second(client.Open("dir")), "readlink": second(client.ReadLink("dir"))} {
+		if !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s of what is gone: %v", name, err)
+		}
+	}
+	if _, err := client.OpenFile(".", os.O_WRONLY); err == nil || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a directory was opened for writing: %v", err)
+	}
+	file, err = client.OpenFile("new", os.O_WRONLY|os.O_CREATE)
+	must.Do(t, err)
+	must.Do(t, file.Close())
+	if info, err := client.Stat("new"); err != nil || info.Mode() != 0o644 || info.Size() != 0 {
+		t.Errorf("a new file: got %v and error %v", info, err)
+	}
+	if home, err := client.Getwd(); err != nil || home != "/home/user" {
+		t.Errorf("the home is %q (%v)", home, err)
+	}
+}
+
+// second returns the error of a call.
+func second[T any](_ T, err error) error { return err }
 
 // same compares a file of the sandbox.
 func same(t *testing.T, sb *sandbox.Sandbox, name string, want []byte) {

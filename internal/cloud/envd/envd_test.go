@@ -19,6 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem/filesystemconnect"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -45,17 +46,42 @@ func serve(t *testing.T, change ...func(*Options)) *daemon {
 	}
 	a, err := New(o)
 	must.Do(t, err)
-	transport := &http.Transport{DisableCompression: true}
+	transport := &http.Transport{DisableCompression: true, DialContext: dialPatiently}
 	server := httptest.NewServer(a.Handler())
 	t.Cleanup(func() {
-		if err := a.Close(); err != nil {
+		closed := make(chan error, 1)
+		go func() { closed <- a.Close() }()
+		if err := patience.Receive(t, "the end of every process and watch", closed); err != nil {
 			t.Errorf("Close: %v", err)
 		}
 		transport.CloseIdleConnections()
-		server.Close()
+		go func() {
+			server.Close()
+			closed <- nil
+		}()
+		_ = patience.Receive(t, "the end of every request", closed)
 		a.wantNothingLeft(t)
 	})
 	return &daemon{server: a, url: server.URL, home: home, http: &http.Client{Transport: transport}}
+}
+
+// patientConn is a client's connection that breaks off if the server sends nothing for patience.Limit. So
+// a request that hangs fails in its test.
+type patientConn struct{ net.Conn }
+
+func (c patientConn) Read(p []byte) (int, error) {
+	if err := c.SetReadDeadline(patience.Deadline()); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
+}
+
+func dialPatiently(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return patientConn{conn}, nil
 }
 
 // wantNothingLeft checks that a closed envd counts no processes, no watchers and no kept events.
@@ -88,11 +114,11 @@ func (d *daemon) hesitate(t *testing.T) {
 	t.Helper()
 	transport := &http.Transport{DisableCompression: true}
 	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		conn, err := dialPatiently(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		return conn, conn.(*net.TCPConn).SetReadBuffer(64 << 10)
+		return conn, conn.(patientConn).Conn.(*net.TCPConn).SetReadBuffer(64 << 10)
 	}
 	t.Cleanup(transport.CloseIdleConnections)
 	d.http = &http.Client{Transport: transport}

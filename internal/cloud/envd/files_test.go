@@ -27,6 +27,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func put(t *testing.T, path, text string) {
@@ -347,7 +348,7 @@ func TestCutUpload(t *testing.T) {
 			must.Do(t, err)
 			fmt.Fprintf(conn, "POST /files?path=%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n%s",
 				name, size+1, strings.Repeat("n", size))
-			must.Do(t, conn.(*net.TCPConn).CloseWrite())
+			must.Do(t, errors.Join(conn.SetReadDeadline(patience.Deadline()), conn.(*net.TCPConn).CloseWrite()))
 			answer, err := io.ReadAll(conn) // the server closes it when it no longer waits
 			if err != nil || !bytes.Contains(answer, []byte("400 Bad Request")) {
 				t.Errorf("%d bytes to %s: %s, %v, want %q in it and no error", size, name, answer, err, []byte("400 Bad Request"))

@@ -13,12 +13,21 @@ import (
 )
 
 // everything returns all output that a subscriber of an ended process receives.
-func everything(s *subscriber) string {
+func everything(t *testing.T, s *subscriber) string {
+	t.Helper()
 	var b strings.Builder
 	for _, data := s.replayed(); data != nil; _, data = s.replayed() {
 		b.Write(data)
 	}
-	return b.String() + strings.ReplaceAll(s.drain(), "|", "")
+	select {
+	case c, more := <-s.chunks:
+		if more {
+			t.Errorf("%d more bytes came after the end", len(c.data))
+		}
+	default:
+		t.Fatal("the output has no end")
+	}
+	return b.String()
 }
 
 // TestKept checks that two subscribers receive the same output from any kept byte on, and that
@@ -50,7 +59,7 @@ func TestKept(t *testing.T) {
 		for range 2 {
 			s, begin, err := o.subscribeFrom(offset, 0)
 			must.Do(t, err)
-			if got := everything(s); begin != offset || got != all.String()[offset:] {
+			if got := everything(t, s); begin != offset || got != all.String()[offset:] {
 				t.Errorf("from byte %d: got %d bytes from %d on, want the last %d", offset, len(got), begin, size-offset)
 			}
 			o.unsubscribe(s)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestOpenLeased: a file that another process has leased is opened when that
@@ -43,7 +44,7 @@ func TestOpenLeased(t *testing.T) {
 	if n, _ := got.Read(text); string(text[:n]) != "new" {
 		t.Errorf("got %q, want %q", text[:n], "new")
 	}
-	if err := <-done; err != nil {
+	if err := patience.Receive(t, "the end of the lease", done); err != nil {
 		t.Error(err)
 	}
 }

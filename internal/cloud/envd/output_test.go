@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func (o *output) put(of stream, text string) {
@@ -86,7 +87,7 @@ func TestChunksAreReleased(t *testing.T) {
 	c.data = append(c.buf[:0], 'x')
 	o.publish(c)
 	for n, s := range []*subscriber{first, second} {
-		if got := <-s.chunks; got != c || c.refs.Load() != int32(2-n) {
+		if got := patience.Receive(t, "the chunk", s.chunks); got != c || c.refs.Load() != int32(2-n) {
 			t.Errorf("got %p held %d times, want %p held %d times", got, c.refs.Load(), c, 2-n)
 		}
 		c.release()

@@ -52,7 +52,7 @@ func TestUploadToPipe(t *testing.T) {
 	if !strings.Contains(answer, pipe) {
 		t.Errorf("got the answer %s, want %q in it", answer, pipe)
 	}
-	if got := <-read; got != much {
+	if got := patience.Receive(t, "the end of the pipe", read); got != much {
 		t.Errorf("%d bytes came out of %d", len(got), len(much))
 	}
 	if info, err := os.Lstat(pipe); err != nil || info.Mode().Type() != fs.ModeNamedPipe {

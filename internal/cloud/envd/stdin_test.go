@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestInputAfterOneThatWasGivenUp checks that input whose write was cancelled, because the process
@@ -30,7 +31,7 @@ func TestInputAfterOneThatWasGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	if err := <-given; !errors.Is(err, context.Canceled) {
+	if err := patience.Receive(t, "the end of the input that is given up", given); !errors.Is(err, context.Canceled) {
 		t.Fatalf("the input that is given up: got %v, want it to end with its context", err)
 	}
 	read := make(chan []byte, 1)
@@ -38,15 +39,15 @@ func TestInputAfterOneThatWasGivenUp(t *testing.T) {
 		all, _ := io.ReadAll(r)
 		read <- all
 	}()
-	if err := in.write(t.Context(), []byte("next")); err != nil {
+	if err := in.write(patience.Context(t), []byte("next")); err != nil {
 		t.Errorf("the next input: %v", err)
 	}
 	// One more finds the bound as if no write had been cancelled.
-	if err := in.write(t.Context(), full); err != nil {
+	if err := in.write(patience.Context(t), full); err != nil {
 		t.Errorf("a large one after it: %v", err)
 	}
 	must.Do(t, in.close())
-	all := <-read
+	all := patience.Receive(t, "the end of the input", read)
 	if _, after, _ := bytes.Cut(all, []byte("next")); len(after) != len(full) {
 		t.Errorf("%d bytes came after the next input, want %d", len(after), len(full))
 	}

@@ -8,7 +8,6 @@ import (
 	"context"
 	"encoding/binary"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -258,7 +257,7 @@ func TestVanishedClients(t *testing.T) {
 		"in the output":          {body, len(body), 100 << 10},
 		"in a terminal's output": {terminal, len(terminal), 100 << 10},
 	} {
-		conn, err := net.Dial("tcp", address)
+		conn, err := dialPatiently(t.Context(), "tcp", address)
 		must.Do(t, err)
 		head := "POST /process.Process/Start HTTP/1.1\r\nHost: x\r\nContent-Type: application/connect+json\r\nContent-Length: " + strconv.Itoa(len(test.body)) + "\r\n\r\n"
 		if _, err := io.WriteString(conn, head+test.body[:test.sent]); err != nil {
@@ -395,5 +394,5 @@ func TestTerminalNobodyReads(t *testing.T) {
 		t.Error(err)
 	}
 	d.kill(t, pid, process.Signal_SIGNAL_SIGKILL)
-	<-done
+	patience.Receive(t, "the end of the calls", done)
 }

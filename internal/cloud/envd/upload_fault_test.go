@@ -45,6 +45,7 @@ func (u slowUpload) send(t *testing.T, text string) {
 
 func (u slowUpload) answer(t *testing.T) int {
 	t.Helper()
+	must.Do(t, u.SetReadDeadline(patience.Deadline()))
 	res, err := http.ReadResponse(bufio.NewReader(u), nil)
 	must.Do(t, err)
 	defer res.Body.Close()

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"regexp"
@@ -63,7 +62,7 @@ func (d *daemon) check(t *testing.T, exchanges []exchange) {
 
 func (d *daemon) exchange(t *testing.T, of exchange) exchange {
 	t.Helper()
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(d.url, "http://"))
+	conn, err := dialPatiently(t.Context(), "tcp", strings.TrimPrefix(d.url, "http://"))
 	must.Do(t, err)
 	defer conn.Close()
 	if _, err := io.WriteString(conn, of.request); err != nil {
