@@ -300,7 +300,7 @@ func keepaliveEvent() *process.ProcessEvent {
 	return &process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}}
 }
 
-// askEvent asks the client for a report of what it has received; see [protocol.HeaderOutputStream].
+// askEvent asks the client for a report of received output; see [protocol.HeaderOutputStream].
 func askEvent() *process.ProcessEvent {
 	return &process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: &process.ProcessEvent_DataEvent{}}}
 }
