@@ -223,7 +223,9 @@ func (a *attachment) follow(ctx context.Context, output func(*process.ProcessEve
 	defer received.end()
 	for a.events.Receive() {
 		event := a.events.event()
-		if data := event.GetData(); data != nil {
+		if data := event.GetData(); data != nil && data.GetOutput() == nil {
+			received.answer(a.offset.Load())
+		} else if data != nil {
 			offset := a.offset.Add(int64(len(data.GetStdout()) + len(data.GetStderr()) + len(data.GetPty())))
 			if err := output(data); err != nil {
 				return nil, err
@@ -231,6 +233,7 @@ func (a *attachment) follow(ctx context.Context, output func(*process.ProcessEve
 			received.report(offset)
 		} else if end := event.GetEnd(); end != nil {
 			a.conclude()
+			received.finish()
 			return end, nil
 		}
 	}

@@ -155,92 +155,186 @@ func isFinal(err error) bool {
 	return ok && connect.IsWireError(answer) && answer.Code() != connect.CodeResourceExhausted
 }
 
-const (
-	// receiptStep is the number of received bytes that are reported at once. A report costs about as much
-	// processor time as a megabyte of output, in this process, the service and the daemon.
-	receiptStep = 4 * protocol.OutputStep
-	// receiptPause is the time after which fewer bytes are reported, because a daemon that is short of
-	// memory lets the process wait for a report of [protocol.OutputStep] bytes.
-	receiptPause = 32 * time.Millisecond
-)
-
 // receipts reports to the daemon how much output of a stream has been received. The daemon keeps
 // the rest, for another stream.
 type receipts struct {
-	due    int64 // the offset at which the output is noted next
-	newest atomic.Int64
-	wake   chan struct{} // requests a report of newest
-	start  func()        // starts the reports, once
-	end    func()        // ends the reports, and waits for their end
+	due     int64          // the offset at which the output is reported next
+	steps   latest         // for every [protocol.OutputStep] bytes
+	answers latest         // for requests of the daemon
+	over    chan struct{}  // closed by finish
+	sending sync.WaitGroup // the goroutines
+	cancel  func()         // ends the reports in the middle of a request
+}
+
+// latest passes offsets to a goroutine. The goroutine receives only the newest of them.
+type latest struct {
+	offset atomic.Int64
+	wake   chan struct{}
+	start  func()          // starts the goroutine, once
+	over   <-chan struct{} // closed when no further offset is wanted
+}
+
+func (l *latest) pass(offset int64) {
+	l.offset.Store(offset)
+	l.start()
+	select {
+	case l.wake <- struct{}{}:
+	default: // the goroutine reads the offset afterwards
+	}
+}
+
+// next waits for an offset. It returns false if no further offset is wanted.
+func (l *latest) next(ctx context.Context) (offset int64, ok bool) {
+	select {
+	case <-l.wake:
+		return l.offset.Load(), ctx.Err() == nil
+	case <-l.over:
+	case <-ctx.Done():
+	}
+	return 0, false
+}
+
+// reporter sends reports to the daemon.
+type reporter interface {
+	// report reports that the output before an offset has been received.
+	report(ctx context.Context, offset int64) error
+	// reportSteps does the same, and opens a request for more reports.
+	reportSteps(ctx context.Context, offset int64) (steps, error)
+}
+
+// steps is an open request. Each call of step reports [protocol.OutputStep] further bytes, without an answer.
+type steps interface {
+	step() error
+	close()
 }
 
 // receipts returns the receipts for the stream, beginning with its next byte. The caller must call end.
 func (a *attachment) receipts(ctx context.Context) *receipts {
 	if !a.resumable {
-		return &receipts{due: math.MaxInt64, end: func() {}}
+		return &receipts{due: math.MaxInt64, over: make(chan struct{}), cancel: func() {}}
 	}
-	return newReceipts(ctx, a.offset.Load(), a.report)
+	return newReceipts(ctx, a.offset.Load(), a)
 }
 
-func newReceipts(ctx context.Context, from int64, send func(ctx context.Context, offset int64) error) *receipts {
+func newReceipts(ctx context.Context, from int64, to reporter) *receipts {
 	ctx, cancel := context.WithCancel(ctx)
-	var sending sync.WaitGroup
-	r := &receipts{due: from + protocol.OutputStep, wake: make(chan struct{}, 1), end: func() { cancel(); sending.Wait() }}
-	r.start = sync.OnceFunc(func() {
-		sending.Go(func() {
-			for reported := from; r.collect(ctx, reported); {
-				_ = again(ctx, func() error { // without a report, the process waits
-					reported = r.newest.Load()
-					return send(ctx, reported)
-				})
-			}
-		})
-	})
+	r := &receipts{due: from + protocol.OutputStep, over: make(chan struct{}), cancel: cancel}
+	for l, send := range map[*latest]func(){
+		&r.steps:   func() { r.sendSteps(ctx, to) },
+		&r.answers: func() { r.sendAnswers(ctx, from, to) },
+	} {
+		l.wake, l.over = make(chan struct{}, 1), r.over
+		l.start = sync.OnceFunc(func() { r.sending.Go(send) })
+	}
 	return r
 }
 
+// end ends the reports at once, and waits for their end.
+func (r *receipts) end() {
+	r.cancel()
+	r.sending.Wait()
+}
+
+// finish ends the reports at the end of the process. It ends the request of sendSteps in order, so that
+// its connection can be reused.
+func (r *receipts) finish() {
+	close(r.over)
+	cut := time.AfterFunc(endGrace, r.cancel)
+	defer cut.Stop()
+	r.sending.Wait()
+}
+
 // report notes that the output before an offset has been received. It requests a report for every
-// [protocol.OutputStep] bytes. One report is sent at a time.
+// [protocol.OutputStep] bytes.
 func (r *receipts) report(offset int64) {
-	if offset < r.due {
-		return
-	}
-	r.due = offset + protocol.OutputStep
-	r.newest.Store(offset)
-	r.start()
-	select {
-	case r.wake <- struct{}{}:
-	default: // collect reads newest afterwards
+	if offset >= r.due {
+		r.due = offset + protocol.OutputStep
+		r.steps.pass(offset)
 	}
 }
 
-// collect waits for output after the reported offset. Then it waits until receiptStep bytes of it have
-// been received, but no longer than receiptPause. It returns false if ctx ends first.
-func (r *receipts) collect(ctx context.Context, reported int64) bool {
-	var pause <-chan time.Time
-	for {
-		switch unreported := r.newest.Load() - reported; {
-		case unreported >= receiptStep:
-			return ctx.Err() == nil
-		case unreported > 0 && pause == nil:
-			timer := time.NewTimer(receiptPause)
-			defer timer.Stop()
-			pause = timer.C
+// answer requests a report that does not depend on the request of sendSteps, because a proxy may
+// hold back the messages of such a request.
+func (r *receipts) answer(offset int64) {
+	if r.due != math.MaxInt64 {
+		r.answers.pass(offset)
+	}
+}
+
+// sendSteps sends the reports for every [protocol.OutputStep] bytes in one request, because a request
+// for each of them would take as much processor time as a megabyte of output, in this process, the
+// service and the daemon. If the request fails, the next report opens another one.
+func (r *receipts) sendSteps(ctx context.Context, to reporter) {
+	var open steps
+	for reported := int64(0); ; {
+		offset, ok := r.steps.next(ctx)
+		if !ok {
+			break
 		}
-		select {
-		case <-r.wake:
-		case <-pause:
-			return true
-		case <-ctx.Done():
-			return false
+		var err error
+		if open == nil {
+			reported = offset
+			open, err = to.reportSteps(ctx, offset)
+		}
+		for ; err == nil && offset-reported >= protocol.OutputStep; reported += protocol.OutputStep {
+			err = open.step()
+		}
+		if err != nil {
+			open.close()
+			open = nil
 		}
 	}
+	if open != nil {
+		open.close()
+	}
+}
+
+// sendAnswers sends the reports that the daemon has requested. The process waits for them.
+func (r *receipts) sendAnswers(ctx context.Context, reported int64, to reporter) {
+	for {
+		offset, ok := r.answers.next(ctx)
+		if !ok {
+			return
+		}
+		if offset <= reported {
+			continue
+		}
+		_ = again(ctx, func() error {
+			reported = r.answers.offset.Load()
+			return to.report(ctx, reported)
+		})
+	}
+}
+
+func (a *attachment) receivedUntil(offset int64, header http.Header) {
+	outputFrom{offset: offset, of: a.id, stream: a.streamID}.set(header)
+	asUser(header, a.user)
 }
 
 func (a *attachment) report(ctx context.Context, offset int64) error {
 	request := connect.NewRequest(&process.UpdateRequest{Process: byPID(a.pid)})
-	outputFrom{offset: offset, of: a.id, stream: a.streamID}.set(request.Header())
-	asUser(request.Header(), a.user)
+	a.receivedUntil(offset, request.Header())
 	_, err := a.sb.processes.Update(ctx, request)
 	return err
 }
+
+func (a *attachment) reportSteps(ctx context.Context, offset int64) (steps, error) {
+	stream := a.sb.processes.StreamInput(ctx)
+	a.receivedUntil(offset, stream.RequestHeader())
+	return stepStream{stream}, stream.Send(&process.StreamInputRequest{Event: &process.StreamInputRequest_Start{
+		Start: &process.StreamInputRequest_StartEvent{Process: byPID(a.pid)},
+	}})
+}
+
+// stepStream is an open StreamInput request with reports.
+type stepStream struct {
+	*connect.ClientStreamForClient[process.StreamInputRequest, process.StreamInputResponse]
+}
+
+func (s stepStream) step() error {
+	return s.Send(&process.StreamInputRequest{Event: &process.StreamInputRequest_Keepalive{
+		Keepalive: &process.StreamInputRequest_KeepAlive{},
+	}})
+}
+
+func (s stepStream) close() { _, _ = s.CloseAndReceive() }

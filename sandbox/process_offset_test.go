@@ -59,64 +59,125 @@ func TestOffsetsOfADaemon(t *testing.T) {
 	}
 }
 
-// TestReceipts checks that bytes which arrive during a report are reported after it. The process
-// waits for this report if it writes no more than the daemon keeps.
+// reports records reports, and fails or holds them on request.
+type reports struct {
+	mu                     sync.Mutex
+	opened, steps, answers []int64
+	closed                 int
+	reached                int64         // the offset that the open request has reported
+	failure                error         // of the next report
+	held                   chan struct{} // holds steps; nil: nothing does
+}
+
+func (r *reports) record(list *[]int64, offset int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*list = append(*list, offset)
+	err := r.failure
+	r.failure = nil
+	return err
+}
+
+func (r *reports) report(_ context.Context, offset int64) error { return r.record(&r.answers, offset) }
+
+func (r *reports) reportSteps(ctx context.Context, offset int64) (steps, error) {
+	r.reached = offset
+	return openReports{r, ctx}, r.record(&r.opened, offset)
+}
+
+type openReports struct {
+	*reports
+	ctx context.Context //nolint:containedctx // of the request
+}
+
+func (r openReports) step() error {
+	r.reached += protocol.OutputStep
+	err := r.record(&r.steps, r.reached)
+	if r.held != nil {
+		select {
+		case <-r.held:
+		case <-r.ctx.Done():
+		}
+	}
+	return err
+}
+
+func (r openReports) close() { r.closed++ }
+
+// expect checks which reports were sent, in units of [protocol.OutputStep].
+func (r *reports) expect(t *testing.T, opened, steps, answers []int64) {
+	t.Helper()
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, list := range map[string][2][]int64{"opened": {r.opened, opened}, "steps": {r.steps, steps}, "answers": {r.answers, answers}} {
+		got := []int64{}
+		for _, offset := range list[0] {
+			got = append(got, offset/protocol.OutputStep)
+		}
+		if !slices.Equal(got, list[1]) {
+			t.Errorf("%s: got reports of %v, want %v", name, got, list[1])
+		}
+	}
+	r.opened, r.steps, r.answers = nil, nil, nil
+}
+
+// TestReceipts checks which reports of received output are sent, and when.
 func TestReceipts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const from, step = 100, protocol.OutputStep
-		answers := make(chan error)
-		var mu sync.Mutex
-		var sent []int64 // guarded by mu
-		r := newReceipts(t.Context(), from, func(ctx context.Context, offset int64) error {
-			mu.Lock()
-			sent = append(sent, offset)
-			mu.Unlock()
-			select {
-			case err := <-answers:
-				return err
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		})
-		var want []int64
-		expect := func(offsets ...int64) {
-			t.Helper()
-			synctest.Wait()
-			mu.Lock()
-			defer mu.Unlock()
-			if want = append(want, offsets...); !slices.Equal(sent, want) {
-				t.Fatalf("got reports of %v, want %v", sent, want)
-			}
+		const step = protocol.OutputStep
+		sent := &reports{}
+		r := newReceipts(t.Context(), 100, sent)
+		r.report(99 + step)
+		r.answer(100) // nothing is new
+		sent.expect(t, nil, nil, nil)
+		r.report(100 + step)
+		sent.expect(t, []int64{1}, nil, nil)
+		r.report(100 + 3*step)
+		sent.expect(t, nil, []int64{2, 3}, nil)
+		sent.failure = errors.New("cut off") // then the next report is sent in another request
+		r.report(100 + 4*step)
+		sent.expect(t, nil, []int64{4}, nil)
+		if sent.closed != 1 {
+			t.Errorf("%d requests that failed were closed, want 1", sent.closed)
 		}
-		pause := func() { sleep(t.Context(), receiptPause) }
-		r.report(from + step - 1)
-		pause()
-		expect()
-		r.report(from + step)
-		expect()
-		pause()
-		expect(from + step)
-		for n := range int64(2) {
-			r.report(from + (2+n)*step)
-		}
-		answers <- errors.New("cut off")
-		answers <- nil        // the same report once more, with the newest offset
-		expect(from + 3*step) // no further one
-		pause()
-		expect()
-		for n := range int64(4) { // at once, without a pause
-			expect()
-			r.report(from + (4+n)*step)
-		}
-		expect(from + 7*step)
-		r.report(from + 8*step) // during the report
-		answers <- nil
-		expect()
-		pause()
-		expect(from + 8*step)
+		r.report(100 + 6*step)
+		sent.expect(t, []int64{6}, nil, nil)
+		sent.held = make(chan struct{})
+		r.report(100 + 7*step)
+		sent.expect(t, nil, []int64{7}, nil)
+		r.answer(100 + 8*step) // while the other request is held up
+		r.answer(100 + 8*step)
+		sent.expect(t, nil, nil, []int64{8})
+		sent.failure = errors.New("cut off")
+		r.answer(100 + 9*step)
+		sleep(t.Context(), rejoinPause)
+		sent.expect(t, nil, nil, []int64{9, 9})
 		r.end() // in the middle of a report
-		expect()
+		if sent.closed != 2 {
+			t.Errorf("%d requests were closed, want 2", sent.closed)
+		}
+	})
+}
+
+// TestReceiptsOfMuchOutput bounds the number of requests for 256 MiB of output, because a request takes
+// as much processor time as a megabyte of output.
+func TestReceiptsOfMuchOutput(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const size, event = 256 << 20, 64 << 10
+		sent := &reports{}
+		r := newReceipts(t.Context(), 0, sent)
+		for offset := int64(event); offset <= size; offset += event {
+			r.report(offset)
+			synctest.Wait()
+		}
+		r.finish()
+		r.end()
+		if len(sent.opened) != 1 || len(sent.steps) != size/protocol.OutputStep-1 || len(sent.answers) != 0 || sent.closed != 1 {
+			t.Errorf("%d requests with %d reports and %d requests with one were sent, and %d ended in order", len(sent.opened), len(sent.steps), len(sent.answers), sent.closed)
+		}
 	})
 }
 

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"path"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -106,7 +109,8 @@ func TestMuchOutputOfCode(t *testing.T) {
 
 func TestMuchOutputOfCommand(t *testing.T) {
 	t.Parallel()
-	sb := shared(t).Create(t)
+	var reports reportCounter
+	sb := shared(t).Create(t, sandbox.WithTransport(&reports))
 	var written counter
 	result, err := sb.Commands.Run(t.Context(), fmt.Sprintf("yes | head -c %d", muchPrinted), &sandbox.CommandParams{Stdout: &written})
 	must.Do(t, err)
@@ -114,6 +118,23 @@ func TestMuchOutputOfCommand(t *testing.T) {
 		t.Errorf("the writer got %d bytes, want %d", written, muchPrinted)
 	}
 	checkKept(t, result.Stdout, result.StdoutDropped)
+	// A busy machine may delay a report so long that the daemon asks for one.
+	if streams, asked := reports.streams.Load(), reports.updates.Load(); streams != 1 || asked > muchPrinted>>23 {
+		t.Errorf("received output was reported by %d streams of reports and %d single ones, want 1 and at most %d", streams, asked, muchPrinted>>23)
+	}
+}
+
+// reportCounter counts the requests that report received output.
+type reportCounter struct{ streams, updates atomic.Int64 }
+
+func (c *reportCounter) RoundTrip(r *http.Request) (*http.Response, error) {
+	switch path.Base(r.URL.Path) {
+	case "StreamInput":
+		c.streams.Add(1)
+	case "Update":
+		c.updates.Add(1)
+	}
+	return http.DefaultTransport.RoundTrip(r)
 }
 
 type counter int64

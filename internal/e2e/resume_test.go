@@ -5,12 +5,14 @@ package e2e
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/relaytest"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -58,6 +60,39 @@ func TestMuchOutputAfterCuts(t *testing.T) {
 		t.Errorf("%d cuts: got %d bytes with hash %q, want %d with %q", cuts, n.n, got, size, result.Stderr)
 	}
 	t.Logf("%d cuts", cuts)
+}
+
+// TestOutputWhileNobodyListens checks that a process goes on without a client, that its newest output is
+// kept, and that a client learns how many bytes are not.
+func TestOutputWhileNobodyListens(t *testing.T) {
+	t.Parallel()
+	const newest = 1 << 20
+	sb := shared(t).Create(t)
+	command, err := sb.Commands.Start(t.Context(), fmt.Sprintf("exec head -c %d /dev/zero", muchOutput), nil)
+	must.Do(t, err)
+	command.Disconnect()
+	patience.Until(t, "the end of a process that nobody listens to", func() bool {
+		list, err := sb.Commands.List(t.Context(), nil)
+		must.Do(t, err)
+		return len(list) == 0
+	})
+	connect := func(from int64) (*sandbox.Command, error) {
+		return sb.Commands.Connect(t.Context(), sandbox.ByPID(command.PID()), &sandbox.CommandConnectParams{From: &from, MaxOutputBytes: 2 * newest})
+	}
+	_, err = connect(0)
+	lost, ok := errors.AsType[*sandbox.OutputLostError](err)
+	if !ok || lost.From != 0 || lost.Missing > muchOutput-newest || lost.Missing < muchOutput-2*newest {
+		t.Fatalf("from the first byte on: got %v, want that all but the newest megabyte is no longer kept", err)
+	}
+	again, err := connect(lost.Missing)
+	must.Do(t, err)
+	result, err := again.Wait(t.Context())
+	if err != nil || int64(len(result.Stdout)) != muchOutput-lost.Missing {
+		t.Errorf("from byte %d on: got %d bytes and error %v, want %d", lost.Missing, len(result.Stdout), err, muchOutput-lost.Missing)
+	}
+	if _, err := connect(muchOutput + 1); err == nil {
+		t.Error("got no error for a byte that never came")
+	}
 }
 
 // counting counts bytes.

@@ -53,15 +53,17 @@ const (
 	// id selects the process. The answer to either request also contains the id.
 	HeaderOutputOf = "E2bctl-Output-Of"
 	// HeaderOutputStream is the name of a stream of output. The answer with the stream contains it.
-	// While the client receives output, it sends Update requests, as OutputStep describes.
-	// This request contains the name of the stream, HeaderOutputOf, and as HeaderOutputFrom the offset
-	// of the first byte that the client has not received. The process waits for these requests, so
-	// that the bytes that the client has not received are still kept after a cut. A Connect request
-	// after a cut contains the name of the stream that was cut. The daemon ends that stream.
+	// While the client receives output, it sends a StreamInput request with the name of the stream,
+	// HeaderOutputOf, and as HeaderOutputFrom the offset of the first byte that it has not received. The
+	// first message selects the process, and each keepalive message reports OutputStep further bytes. A
+	// process whose output may be lost in a cut waits for these reports. It asks for one by a data event
+	// without output. The client answers with an Update request with the same headers, because a proxy
+	// may hold back the messages of the other request. A Connect request after a cut contains the name of
+	// the stream that was cut. The daemon ends that stream.
 	HeaderOutputStream = "E2bctl-Output-Stream"
-	// OutputStep is the number of received bytes after which such a client sends an Update request within
-	// a fraction of a second. At least twice as many bytes may be on the way to the client.
-	OutputStep = 1 << 20
+	// OutputStep is the number of received bytes that such a client reports at once. At least twice as
+	// many bytes may be on the way to the client without a request for a report.
+	OutputStep = 4 << 20
 	// OutputFromNow requests the output that a process writes from now on.
 	OutputFromNow = "now"
 )

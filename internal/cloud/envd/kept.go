@@ -20,9 +20,9 @@ const (
 	// maxOnTheWay bounds the bytes on the way to a client that connects again after a cut. They are
 	// kept until the client has reported that it has received them, even if they are more than
 	// maxKeptOutput.
-	maxOnTheWay = 8 * protocol.OutputStep
+	maxOnTheWay = 2 * protocol.OutputStep
 	// scarceOnTheWay replaces maxOnTheWay while running processes use more than half of maxAllKept.
-	scarceOnTheWay = 2 * protocol.OutputStep
+	scarceOnTheWay = protocol.OutputStep / 2
 	// maxAllKept bounds the memory of the kept output of all processes of a sandbox, including the
 	// memory that waits to be sent again.
 	maxAllKept = 16 << 20

@@ -3,13 +3,20 @@
 package envd
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"connectrpc.com/connect"
+
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // everything returns all output that a subscriber of an ended process receives.
@@ -190,4 +197,137 @@ func TestReturns(t *testing.T) {
 			t.Errorf("the client has %d bytes", received)
 		}
 	})
+}
+
+// reportedStream is the stream of a process whose client connects again after a cut.
+type reportedStream struct {
+	*connect.ServerStreamForClient[process.StartResponse]
+	client processconnect.ProcessClient
+}
+
+func (d *daemon) startReported(t *testing.T, script string) reportedStream {
+	t.Helper()
+	request := connect.NewRequest(&process.StartRequest{Process: &process.ProcessConfig{Cmd: "/bin/sh", Args: []string{"-c", script}}})
+	request.Header().Set(protocol.HeaderOutputFrom, "0")
+	s, err := d.processes().Start(t.Context(), request)
+	must.Do(t, err)
+	return reportedStream{s, d.processes()}
+}
+
+// report adds the headers of a report.
+func (s reportedStream) report(h http.Header, offset int64) {
+	h.Set(protocol.HeaderOutputFrom, fmt.Sprint(offset))
+	for _, name := range []string{protocol.HeaderOutputOf, protocol.HeaderOutputStream} {
+		h.Set(name, s.ResponseHeader().Get(name))
+	}
+}
+
+// follow reads the output, and returns its size. It calls received after each message.
+func (s reportedStream) follow(t *testing.T, received func(offset int64, asked bool)) (offset int64) {
+	t.Helper()
+	for s.Receive() {
+		data := s.Msg().GetEvent().GetData()
+		offset += int64(len(data.GetStdout()))
+		received(offset, data != nil && data.GetOutput() == nil)
+	}
+	must.Do(t, s.Err())
+	return offset
+}
+
+// TestReports checks that a client receives all output of a process if it reports what it has received
+// only when the daemon asks, because a proxy holds back the messages of its other request, and also if it
+// sends only these messages.
+func TestReports(t *testing.T) {
+	t.Parallel()
+	const size = 32 << 20
+	script := fmt.Sprintf("exec head -c %d /dev/zero", size)
+	t.Run("asked", func(t *testing.T) {
+		t.Parallel()
+		asks := int64(0)
+		s := serve(t).startReported(t, script)
+		got := s.follow(t, func(offset int64, asked bool) {
+			if !asked {
+				return
+			}
+			asks++
+			request := connect.NewRequest(&process.UpdateRequest{})
+			s.report(request.Header(), offset)
+			_, err := s.client.Update(t.Context(), request)
+			must.Do(t, err)
+		})
+		if got != size || asks == 0 || asks > size/maxOnTheWay {
+			t.Errorf("got %d bytes, asked %d times, want %d and at most %d", got, asks, size, size/maxOnTheWay)
+		}
+	})
+	t.Run("steps", func(t *testing.T) {
+		t.Parallel()
+		s := serve(t).startReported(t, script)
+		in := s.client.StreamInput(t.Context())
+		reported := int64(-protocol.OutputStep)
+		got := s.follow(t, func(offset int64, _ bool) {
+			for ; offset-reported >= protocol.OutputStep; reported += protocol.OutputStep {
+				message := furtherStep
+				if reported < 0 {
+					s.report(in.RequestHeader(), 0)
+					message = reportsOf(byPid(1))
+				}
+				must.Do(t, in.Send(message))
+			}
+		})
+		if got != size {
+			t.Errorf("got %d bytes, want %d", got, size)
+		}
+		_, err := in.CloseAndReceive()
+		must.Do(t, err)
+	})
+}
+
+func reportsOf(selector *process.ProcessSelector) *process.StreamInputRequest {
+	return &process.StreamInputRequest{Event: &process.StreamInputRequest_Start{Start: &process.StreamInputRequest_StartEvent{Process: selector}}}
+}
+
+var furtherStep = &process.StreamInputRequest{Event: &process.StreamInputRequest_Keepalive{Keepalive: &process.StreamInputRequest_KeepAlive{}}}
+
+// TestBadReports checks that reports of a hostile client are refused, and that the process goes on.
+func TestBadReports(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	s := d.startReported(t, "echo begun; read line; echo $line")
+	if !s.Receive() {
+		t.Fatal(s.Err())
+	}
+	pid, id := s.Msg().GetEvent().GetStart().GetPid(), s.ResponseHeader().Get(protocol.HeaderOutputOf)
+	input := &process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: []byte("x")}}
+	for name, tt := range map[string]struct {
+		from, of string
+		messages []*process.StreamInputRequest
+		want     connect.Code
+	}{
+		"no process":      {"0", id, []*process.StreamInputRequest{furtherStep}, connect.CodeFailedPrecondition},
+		"another process": {"0", "another", []*process.StreamInputRequest{reportsOf(byPid(pid))}, connect.CodeNotFound},
+		"no number":       {"-7", id, []*process.StreamInputRequest{reportsOf(byPid(pid))}, connect.CodeInvalidArgument},
+		"yet to come":     {"9223372036854775807", id, []*process.StreamInputRequest{reportsOf(byPid(pid))}, connect.CodeOutOfRange},
+		"a step too many": {"0", id, []*process.StreamInputRequest{reportsOf(byPid(pid)), furtherStep}, connect.CodeOutOfRange},
+		"input": {"0", id, []*process.StreamInputRequest{reportsOf(byPid(pid)), {Event: &process.StreamInputRequest_Data{
+			Data: &process.StreamInputRequest_DataEvent{Input: input},
+		}}}, connect.CodeInvalidArgument},
+	} {
+		in := d.processes().StreamInput(t.Context())
+		s.report(in.RequestHeader(), 0)
+		in.RequestHeader().Set(protocol.HeaderOutputFrom, tt.from)
+		in.RequestHeader().Set(protocol.HeaderOutputOf, tt.of)
+		for _, message := range tt.messages {
+			_ = in.Send(message) // the answer has the error
+		}
+		if _, err := in.CloseAndReceive(); connect.CodeOf(err) != tt.want {
+			t.Errorf("%s: got error %v, want %v", name, err, tt.want)
+		}
+	}
+	_, err := d.processes().SendInput(t.Context(), connect.NewRequest(&process.SendInputRequest{
+		Process: byPid(pid), Input: &process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: []byte("said\n")}},
+	}))
+	must.Do(t, err)
+	if got, want := s.follow(t, func(int64, bool) {}), int64(len("begun\nsaid\n")); got != want {
+		t.Errorf("got %d bytes, want %d", got, want)
+	}
 }

@@ -132,7 +132,8 @@ type subscriber struct {
 	// stream is a number that identifies the subscriber to its client, which connects again after a
 	// cut. 0 means that the client does not connect again.
 	stream   uint64
-	received int64 // the number of bytes of output that this client is known to have
+	received int64         // the number of bytes of output that this client is known to have
+	asked    chan struct{} // requests of await for a report of received
 }
 
 // absence describes a client whose connection was cut and that is expected to connect again.
@@ -157,7 +158,7 @@ func newOutput(b *budget) (*output, *subscriber) {
 
 func newSubscriber() *subscriber {
 	gone := make(chan struct{})
-	return &subscriber{chunks: make(chan *chunk, queuedChunks), gone: gone, leave: sync.OnceFunc(func() { close(gone) })}
+	return &subscriber{chunks: make(chan *chunk, queuedChunks), asked: make(chan struct{}, 1), gone: gone, leave: sync.OnceFunc(func() { close(gone) })}
 }
 
 // subscribe adds a subscriber. It returns nil if the output has ended.
@@ -254,9 +255,11 @@ func (o *output) receive(stream uint64, offset int64) error {
 	return nil
 }
 
-func (o *output) wake() {
+func (o *output) wake() { wake(o.news) }
+
+func wake(waiting chan<- struct{}) {
 	select {
-	case o.news <- struct{}{}:
+	case waiting <- struct{}{}:
 	default:
 	}
 }
@@ -313,9 +316,12 @@ func (o *output) expect(received int64) {
 // two such clients: the client of the oldest subscriber, if it connects again, and an absent client.
 func (o *output) await(n int) {
 	for {
-		until, wait := o.displaces(int64(n))
+		until, slow, wait := o.displaces(int64(n))
 		if !wait {
 			return
+		}
+		if slow != nil {
+			wake(slow.asked)
 		}
 		limit := make(<-chan time.Time) // no limit
 		if !until.IsZero() {
@@ -335,8 +341,9 @@ func (o *output) await(n int) {
 }
 
 // displaces reports whether n further bytes displace output that a client may request after a cut. If
-// the client is absent, the process waits only until the returned time. A zero time means no limit.
-func (o *output) displaces(n int64) (until time.Time, wait bool) {
+// the client is absent, the process waits only until the returned time. Otherwise it waits, without a limit,
+// for a report of the subscriber slow.
+func (o *output) displaces(n int64) (until time.Time, slow *subscriber, wait bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.away != nil && !time.Now().Before(o.away.until) {
@@ -355,10 +362,12 @@ func (o *output) displaces(n int64) (until time.Time, wait bool) {
 	// received only after many bytes.
 	crowded := len(o.kept.pieces)+2 > maxPieces
 	if o.away != nil && (full(o.away.received) || crowded && o.kept.next > o.away.received) {
-		return o.away.until, true
+		return o.away.until, nil, true
 	}
-	first := o.subscribers
-	return time.Time{}, len(first) > 0 && first[0].stream != 0 && full(first[0].received)
+	if first := o.subscribers; len(first) > 0 && first[0].stream != 0 && full(first[0].received) {
+		return time.Time{}, first[0], true
+	}
+	return time.Time{}, nil, false
 }
 
 // keep keeps the data of a chunk, and returns the subscribers that receive it.

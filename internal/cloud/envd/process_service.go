@@ -220,6 +220,7 @@ func follow(ctx context.Context, r *running, from *subscriber, header, trailer h
 	defer keepalive.Stop()
 	for {
 		var err error
+		silent := keepaliveEvent
 		c := from.held
 		if from.held = nil; c == nil {
 			var more bool
@@ -229,6 +230,8 @@ func follow(ctx context.Context, r *running, from *subscriber, header, trailer h
 					return conclude(r, from, trailer, send)
 				}
 			case <-keepalive.C:
+			case <-from.asked:
+				silent = askEvent
 			case <-from.gone:
 				return connect.NewError(connect.CodeAborted, errReplaced)
 			case <-ctx.Done():
@@ -236,7 +239,7 @@ func follow(ctx context.Context, r *running, from *subscriber, header, trailer h
 			}
 		}
 		if c == nil {
-			err = send(keepaliveEvent())
+			err = send(silent())
 		} else {
 			c = from.gather(c)
 			err = send(outputEvent(c.of, c.data))
@@ -297,20 +300,54 @@ func keepaliveEvent() *process.ProcessEvent {
 	return &process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}}
 }
 
+// askEvent asks the client for a report of received output; see [protocol.HeaderOutputStream].
+func askEvent() *process.ProcessEvent {
+	return &process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: &process.ProcessEvent_DataEvent{}}}
+}
+
 func endEvent(end *process.ProcessEvent_EndEvent) *process.ProcessEvent {
 	return &process.ProcessEvent{Event: &process.ProcessEvent_End{End: end}}
 }
 
-// received handles an Update request with the bytes that a client has received.
-func (s *processService) received(req *connect.Request[process.UpdateRequest], offset int64, id string) error {
-	r, err := s.server.processes.findKept(req.Msg.GetProcess(), id)
+// received handles a report of the bytes that a client has received.
+func (s *processService) received(header http.Header, selector *process.ProcessSelector, offset int64, id string) (*running, error) {
+	r, err := s.server.processes.findKept(selector, id)
 	if err != nil {
-		return selectFailure(err)
+		return nil, selectFailure(err)
 	}
-	if err := r.output.receive(outputStream(req.Header()), offset); err != nil {
-		return subscribeFailure(err)
+	if err := r.output.receive(outputStream(header), offset); err != nil {
+		return nil, subscribeFailure(err)
 	}
-	return nil
+	return r, nil
+}
+
+// receivedSteps handles a StreamInput request with such reports.
+func (s *processService) receivedSteps(stream *connect.ClientStream[process.StreamInputRequest], offset int64, id string) (*connect.Response[process.StreamInputResponse], error) {
+	var r *running
+	for stream.Receive() {
+		var err error
+		switch event := stream.Msg().GetEvent().(type) {
+		case *process.StreamInputRequest_Start:
+			r, err = s.received(stream.RequestHeader(), event.Start.GetProcess(), offset, id)
+		case *process.StreamInputRequest_Keepalive:
+			if r == nil {
+				return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("a report before the start event: no process is selected"))
+			}
+			offset += protocol.OutputStep
+			if err = r.output.receive(outputStream(stream.RequestHeader()), offset); err != nil {
+				err = subscribeFailure(err)
+			}
+		default:
+			return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("input among reports of received output"))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if err := stream.Err(); err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&process.StreamInputResponse{}), nil
 }
 
 // Update changes the size of a terminal. It also receives [protocol.HeaderOutputStream].
@@ -318,7 +355,8 @@ func (s *processService) Update(_ context.Context, req *connect.Request[process.
 	if offset, id, err := outputFrom(req.Header()); err != nil {
 		return nil, err
 	} else if offset != nil {
-		return connect.NewResponse(&process.UpdateResponse{}), s.received(req, *offset, id)
+		_, err := s.received(req.Header(), req.Msg.GetProcess(), *offset, id)
+		return connect.NewResponse(&process.UpdateResponse{}), err
 	}
 	r, err := s.server.processes.find(req.Msg.GetProcess())
 	if err != nil {
@@ -348,8 +386,13 @@ func (s *processService) SendInput(ctx context.Context, req *connect.Request[pro
 }
 
 // StreamInput writes to a process like SendInput, without a round trip for each message. The
-// first message selects the process.
+// first message selects the process. It also receives [protocol.HeaderOutputStream].
 func (s *processService) StreamInput(ctx context.Context, stream *connect.ClientStream[process.StreamInputRequest]) (*connect.Response[process.StreamInputResponse], error) {
+	if offset, id, err := outputFrom(stream.RequestHeader()); err != nil {
+		return nil, err
+	} else if offset != nil {
+		return s.receivedSteps(stream, *offset, id)
+	}
 	var r *running
 	for stream.Receive() {
 		switch event := stream.Msg().GetEvent().(type) {
