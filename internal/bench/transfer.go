@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -46,13 +47,14 @@ func (b *bench) uploadFile(ctx context.Context, sb *sandbox.Sandbox) error {
 	return sb.Files.WriteFrom(ctx, "bulk", zeros(b.bulk), nil)
 }
 
-// withFile returns a call that creates the file bulk before the first call of do.
+// withFile returns a call that creates the file bulk before the first call of do. The bytes of the file
+// are random, so that nothing gains by compressing them on the way.
 func (b *bench) withFile(do call) call {
 	made := ""
 	return func(ctx context.Context, sb *sandbox.Sandbox) error {
 		if made != sb.ID() {
 			made = sb.ID()
-			if err := b.uploadFile(ctx, sb); err != nil {
+			if err := sb.Files.WriteFrom(ctx, "bulk", noise(b.bulk), nil); err != nil {
 				return err
 			}
 		}
@@ -176,6 +178,9 @@ func (c *counter) Write(data []byte) (int, error) {
 	*c += counter(len(data))
 	return len(data), nil
 }
+
+// noise returns a reader of n random bytes, the same ones each time.
+func noise(n int64) io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{}), n) }
 
 // zeros returns a reader of n zero bytes.
 func zeros(n int64) io.Reader { return io.LimitReader(zero{}, n) }

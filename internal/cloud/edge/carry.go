@@ -21,8 +21,9 @@ import (
 )
 
 const (
-	bufferSize = 32 << 10 // of a connection
-	maxHeader  = 1 << 20
+	bufferSize     = 32 << 10 // of a connection to the sandbox's own servers
+	userBufferSize = 4 << 10  // of a connection to a user server
+	maxHeader      = 1 << 20
 
 	// copySize is the size of a buffer for copying a body. An event with as much output as a pipe has,
 	// 64 KiB, fits in with its envelope, so that it is written at once.

@@ -37,7 +37,7 @@ type spell struct {
 func (u *upstream) newSpell() *spell {
 	s := &spell{of: u, conns: map[*conn]struct{}{}}
 	s.over, s.stop = context.WithCancel(context.Background())
-	transport := func(idle int) *http.Transport {
+	transport := func(idle, buffer int) *http.Transport {
 		return &http.Transport{
 			DialContext: s.dial,
 			// The client has chosen the encoding, and the answer is forwarded unchanged.
@@ -50,16 +50,17 @@ func (u *upstream) newSpell() *spell {
 			ExpectContinueTimeout: time.Second,
 			TLSHandshakeTimeout:   10 * time.Second,
 			TLSClientConfig:       &tls.Config{InsecureSkipVerify: true},
-			WriteBufferSize:       bufferSize,
-			ReadBufferSize:        bufferSize,
+			WriteBufferSize:       buffer,
+			ReadBufferSize:        buffer,
 		}
 	}
-	s.own = transport(32)
+	s.own = transport(32, bufferSize)
 	// Connections to user servers are not reused. If a server closed an idle connection just
 	// before the connection is reused, a request that cannot be repeated would fail. Opening a
-	// connection takes only microseconds.
-	s.user = transport(-1)
-	s.user2 = transport(-1)
+	// connection takes only microseconds. Their buffers are small, because each request allocates
+	// them; a large body is copied without them.
+	s.user = transport(-1, userBufferSize)
+	s.user2 = transport(-1, userBufferSize)
 	s.user2.DisableKeepAlives = true
 	s.user2.Protocols = new(http.Protocols)
 	s.user2.Protocols.SetHTTP2(true)

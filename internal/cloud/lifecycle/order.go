@@ -47,10 +47,11 @@ type Query struct {
 
 // Page returns the sandboxes that match q, in order. It checks only sandboxes in the states that q
 // selects. It begins after q.After, and stops as soon as it has found q.Limit sandboxes.
-func (r *Registry) Page(q Query) []*Sandbox {
+func (r *Registry) Page(q Query) []Sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	after := q.After
+	var last ordered.Position
 	if q.Ascending && !q.StartedAfter.IsZero() {
 		// The position precedes all sandboxes with this start time, because no id contains this
 		// byte.
@@ -58,7 +59,10 @@ func (r *Registry) Page(q Query) []*Sandbox {
 			after = &oldest
 		}
 	}
-	var found []*Sandbox
+	var found []Sandbox
+	if q.Match == nil {
+		found = make([]Sandbox, 0, min(q.Limit, len(r.up)+len(r.down)))
+	}
 	for {
 		rec := r.nextLocked(&q, after)
 		if rec == nil || !q.Ascending && rec.StartedAt.Before(q.StartedAfter) {
@@ -67,11 +71,12 @@ func (r *Registry) Page(q Query) []*Sandbox {
 		if r.noticeLocked(rec, nil) != nil {
 			continue // the sandbox has ended, and may be in another list now
 		}
-		after = new(rec.position)
+		last = rec.position
+		after = &last
 		if q.Match != nil && !q.Match(&rec.Sandbox) {
 			continue
 		}
-		found = append(found, new(rec.Sandbox))
+		found = append(found, rec.Sandbox)
 		if len(found) == q.Limit {
 			return found
 		}
