@@ -110,6 +110,7 @@ func TestSSH(t *testing.T) {
 		p.ends(5)
 	})
 	t.Run("files", func(t *testing.T) { u.copiesFiles(t, sb) })
+	t.Run("sockets", func(t *testing.T) { u.usesSockets(t, sb) })
 	t.Run("ports", func(t *testing.T) { u.forwards(t, sb) })
 }
 
@@ -170,6 +171,42 @@ reput /home/user/no/such half
 		t.Errorf("through a link: %q (%v)", got, err)
 	}
 	u.wants("same\nhard\nlink\nother\n", 0, "", "ssh", u.host, "cmp half big && echo same; ls d")
+}
+
+// usesSockets uses a socket of the sandbox through ssh, as user, and not one of root.
+func (u *sshUser) usesSockets(t *testing.T, sb *sandbox.Sandbox) {
+	const server = `umask 077; exec python3 -c '
+import socket, sys
+server = socket.create_server(sys.argv[1], family=socket.AF_UNIX)
+print("ready", flush=True)
+while True:
+    peer, _ = server.accept()
+    peer.sendall(peer.makefile("rb").read().upper())
+    peer.close()
+' `
+	for user, name := range map[string]string{"user": "/tmp/up.sock", "root": "/tmp/root.sock"} {
+		ready, w := io.Pipe()
+		started, err := sb.Commands.Start(t.Context(), server+name, &sandbox.CommandParams{User: user, Stdout: w})
+		must.Do(t, err)
+		defer started.Disconnect()
+		_, err = io.ReadFull(ready, make([]byte, len("ready\n")))
+		must.Do(t, err)
+	}
+	u.wants("HELLO", 0, "hello", "ssh", "-W", "/tmp/up.sock", u.host)
+	for name, want := range map[string]string{
+		"/tmp/root.sock": "Permission denied", "/tmp/none": "No such file", "/etc/passwd": "it is not a socket", "/" + strings.Repeat("x", 107): "at most 107 bytes",
+	} {
+		if out, status := u.runs("", "ssh", "-W", name, u.host); status != 255 || !strings.Contains(out, want) {
+			t.Errorf("%s: status %d, %s, want %q", name, status, out, want)
+		}
+	}
+	// A socket of this machine that leads to one of the sandbox, while a command runs.
+	const ask = `import socket; s = socket.socket(socket.AF_UNIX); s.connect("near"); s.sendall(b"far"); s.shutdown(1); print(s.makefile().read())`
+	u.wants("FAR\nhere\n", 0, "", "ssh", "-o", "PermitLocalCommand=yes", "-o", "LocalCommand=python3 -c '"+ask+"'", "-L", u.path("near")+":/tmp/up.sock", u.host, "echo here")
+	// The other way round is refused.
+	if out, status := u.runs("", "ssh", "-o", "ExitOnForwardFailure=yes", "-R", "/tmp/back.sock:"+u.path("near"), u.host, "true"); status != 255 || !strings.Contains(out, "remote port forwarding failed") {
+		t.Errorf("a socket of this machine in the sandbox: status %d, %s", status, out)
+	}
 }
 
 // forwards uses ports of the sandbox through ssh.
