@@ -34,7 +34,7 @@ var (
 )
 
 const (
-	maxSocketPath = 107         // bytes; Linux has 108, of which one ends the path
+	maxSocketPath = 107         // bytes; the 108th ends the path
 	maxProfile    = 64 << 10    // bytes that the profile may print
 	maxRelayError = 4 << 10     // bytes of the relay's error output that are kept
 	relayStart    = time.Minute // for the connection: a server that accepts no connections holds the relay up
@@ -103,7 +103,7 @@ func (s *server) forwardSocket(ctx context.Context, offered ssh.NewChannel) {
 	var sending sync.WaitGroup
 	sending.Go(func() {
 		ssh.DiscardRequests(requests) // until the channel is closed
-		// The server still gets what the client sent before, and the end of it.
+		// The server still gets the last bytes of the client, and then their end.
 		late.Reset(cleanUpTime)
 	})
 	sending.Go(func() {
