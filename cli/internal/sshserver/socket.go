@@ -110,7 +110,7 @@ func (s *server) forwardSocket(ctx context.Context, offered ssh.NewChannel) {
 		_, err := io.Copy(typed, channel)
 		_ = typed.CloseWithError(err)
 	})
-	<-ended
+	_ = <-ended // the reason is of no use to the client, whose channel is closed
 	_ = in.Close()
 	_ = channel.Close()
 	sending.Wait()

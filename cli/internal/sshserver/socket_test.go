@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"errors"
 	"io"
 	"net"
 	"strings"
@@ -122,7 +123,7 @@ func testRefusedSockets(t *testing.T, s *served, directory string) {
 		if err == nil {
 			_ = conn.Close()
 		}
-		if failed, ok := err.(*ssh.OpenChannelError); !ok || failed.Reason != ssh.ConnectionFailed || !strings.Contains(failed.Message, want) {
+		if failed, ok := errors.AsType[*ssh.OpenChannelError](err); !ok || failed.Reason != ssh.ConnectionFailed || !strings.Contains(failed.Message, want) {
 			t.Errorf("%.30q: %v, want %q", name, err, want)
 		}
 	}
