@@ -110,7 +110,10 @@ func (s *server) forwardSocket(ctx context.Context, offered ssh.NewChannel) {
 		_, err := io.Copy(typed, channel)
 		_ = typed.CloseWithError(err)
 	})
-	_ = <-ended // the reason is of no use to the client, whose channel is closed
+	err = <-ended
+	if _, ok := errors.AsType[*sandbox.ExitError](err); err != nil && !ok && ctx.Err() == nil {
+		_ = s.broken(err) // the sandbox may have ended
+	}
 	_ = in.Close()
 	_ = channel.Close()
 	sending.Wait()
