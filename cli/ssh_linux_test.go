@@ -8,11 +8,13 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -110,6 +112,7 @@ func TestSSH(t *testing.T) {
 		p.ends(5)
 	})
 	t.Run("files", func(t *testing.T) { u.copiesFiles(t, sb) })
+	t.Run("sockets", func(t *testing.T) { u.usesSockets(t, sb) })
 	t.Run("ports", func(t *testing.T) { u.forwards(t, sb) })
 }
 
@@ -170,6 +173,61 @@ reput /home/user/no/such half
 		t.Errorf("through a link: %q (%v)", got, err)
 	}
 	u.wants("same\nhard\nlink\nother\n", 0, "", "ssh", u.host, "cmp half big && echo same; ls d")
+}
+
+// usesSockets uses a socket of the sandbox through ssh, as user, and not one of root.
+func (u *sshUser) usesSockets(t *testing.T, sb *sandbox.Sandbox) {
+	const server = `umask 077; exec python3 -c '
+import socket, sys
+server = socket.create_server(sys.argv[1], family=socket.AF_UNIX)
+print("ready", flush=True)
+while True:
+    peer, _ = server.accept()
+    peer.sendall(peer.makefile("rb").read().upper())
+    peer.close()
+' `
+	for user, name := range map[string]string{"user": "/tmp/up.sock", "root": "/tmp/root.sock"} {
+		ready, w := io.Pipe()
+		started, err := sb.Commands.Start(t.Context(), server+name, &sandbox.CommandParams{User: user, Stdout: w})
+		must.Do(t, err)
+		defer started.Disconnect()
+		_, err = io.ReadFull(ready, make([]byte, len("ready\n")))
+		must.Do(t, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cmd := u.command(ctx, "ssh", "-N", u.host)
+	wants := map[string]string{"/tmp/up.sock": "FAR", "/tmp/root.sock": "Permission denied", "/tmp/none": "No such file", "/etc/passwd": "it is not a socket"}
+	for name := range wants {
+		cmd.Args = append(cmd.Args, "-L", u.path(path.Base(name))+":"+name)
+	}
+	var said, answers strings.Builder
+	cmd.Stderr = &said
+	must.Do(t, cmd.Start())
+	for name := range wants {
+		var near net.Conn
+		patience.Until(t, "ssh listens", func() (ok bool) {
+			var err error
+			near, err = (&net.Dialer{}).DialContext(ctx, "unix", u.path(path.Base(name)))
+			return err == nil
+		})
+		_, _ = near.Write([]byte("far"))
+		_ = near.(*net.UnixConn).CloseWrite()
+		answer, _ := io.ReadAll(near) // no answer is an error in the words of ssh
+		answers.Write(answer)
+		must.Do(t, near.Close())
+	}
+	cancel()
+	_ = cmd.Wait()
+	for name, want := range wants {
+		if all := answers.String() + said.String(); !strings.Contains(all, want) {
+			t.Errorf("%s: %q, want %q in it", name, all, want)
+		}
+	}
+	// The other way round is refused.
+	if out, status := u.runs("", "ssh", "-o", "ExitOnForwardFailure=yes", "-R", "/tmp/back.sock:"+u.path("near"), u.host, "true"); status != 255 || !strings.Contains(out, "remote port forwarding failed") {
+		t.Errorf("a socket of this machine in the sandbox: status %d, %s", status, out)
+	}
 }
 
 // forwards uses ports of the sandbox through ssh.

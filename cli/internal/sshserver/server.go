@@ -135,10 +135,9 @@ func (s *server) open(ctx context.Context, channel ssh.NewChannel) {
 	case "direct-tcpip":
 		serve = s.forward
 	case "direct-streamlocal@openssh.com":
-		_ = channel.Reject(ssh.Prohibited, "e2bctl forwards ports of the sandbox, not its sockets")
-		return
+		serve = s.forwardSocket
 	default:
-		_ = channel.Reject(ssh.UnknownChannelType, "e2bctl has sessions and forwards ports of the sandbox")
+		_ = channel.Reject(ssh.UnknownChannelType, "e2bctl has sessions and forwards ports and sockets of the sandbox")
 		return
 	}
 	select {

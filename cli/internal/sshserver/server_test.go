@@ -100,6 +100,7 @@ func TestServer(t *testing.T) {
 	t.Run("reasons", func(t *testing.T) { testReasons(t, sb) })
 	t.Run("many channels", func(t *testing.T) { testManyChannels(t, sb) })
 	t.Run("a port", func(t *testing.T) { testPort(t, sb) })
+	t.Run("sockets", func(t *testing.T) { testSockets(t, sb) })
 	t.Run("files", func(t *testing.T) { testFiles(t, sb) })
 	t.Run("the client goes", func(t *testing.T) { testClientGoes(t, sb) })
 	t.Run("the sandbox goes", func(t *testing.T) { testSandboxGoes(t, sb) })
@@ -166,11 +167,10 @@ func testSignals(t *testing.T, sb *sandbox.Sandbox) {
 func testRefused(t *testing.T, sb *sandbox.Sandbox) {
 	s := connect(t, sb, "user", nil)
 	for kind, payload := range map[string][]byte{
-		"x11":                            nil,
-		"auth-agent@openssh.com":         nil,
-		"direct-streamlocal@openssh.com": nil,
-		"direct-tcpip":                   []byte("damaged"),
-		strings.Repeat("x", 100_000):     nil,
+		"x11":                        nil,
+		"auth-agent@openssh.com":     nil,
+		"direct-tcpip":               []byte("damaged"),
+		strings.Repeat("x", 100_000): nil,
 	} {
 		if _, _, err := s.OpenChannel(kind, payload); err == nil {
 			t.Errorf("a channel of type %.40s was opened", kind)

@@ -179,14 +179,19 @@ func (c *session) command(ctx context.Context, line string) (exit, error) {
 		return exit{}, err
 	}
 	c.runs(command.PID(), nil)
-	_, err = command.Wait(ctx)
+	return exited(awaitOrKill(ctx, command))
+}
+
+// awaitOrKill waits for the end of a command. It kills the command if ctx ends.
+func awaitOrKill(ctx context.Context, command *sandbox.Command) error {
+	_, err := command.Wait(ctx)
 	if ctx.Err() != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTime)
 		defer cancel()
 		_ = command.Kill(ctx)
 		command.Disconnect()
 	}
-	return exited(err)
+	return err
 }
 
 // terminal runs a command line, or a shell if the line is empty, in a terminal.

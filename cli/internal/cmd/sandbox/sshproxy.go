@@ -26,9 +26,9 @@ func NewCmdSSHProxy(f *cmdutil.Factory) *cobra.Command {
 		Short: "Serve one connection of ssh to a sandbox, on stdin and stdout",
 		Long: `Serve one connection of ssh to a sandbox, on standard input and output. ssh starts it:
 e2bctl ssh-config prints the configuration for that, and e2b-<id> is accepted as the ID.
-Commands, shells with and without a terminal, sftp and forwarded ports of the sandbox
-work. Agents, X11, sockets, and ports of this machine are not forwarded, and no other
-machine is reached through the sandbox: those requests are refused.
+Commands, shells with and without a terminal, sftp, and forwarded ports and sockets of
+the sandbox work. Agents, X11, and ports and sockets of this machine are not forwarded,
+and no other machine is reached through the sandbox: those requests are refused.
 
 A sandbox that is paused is resumed, and it is kept alive meanwhile. Commands and
 terminals end with the connection. sftp reads and writes files with the rights of root,
