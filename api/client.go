@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,8 +27,6 @@ import (
 const (
 	maxErrorBody  = 1 << 20
 	maxAnswerBody = 32 << 20
-	// maxExpected is the largest part of an answer for which memory is taken before the bytes come.
-	maxExpected = 1 << 20
 	// maxAnswerValues bounds the number of JSON values in an answer. A page of 100 sandboxes
 	// has far fewer.
 	maxAnswerValues = 100_000
@@ -233,8 +230,6 @@ type call struct {
 	once bool
 	// saves means that the service saves the sandbox's files before it answers.
 	saves bool
-	// plain decodes the usual form of a long answer. If it returns false, the answer is decoded into out.
-	plain func(text []byte) bool
 	// uniqueLabel is the value of a header. If it is empty, the header is not sent.
 	uniqueLabel string
 }
@@ -297,7 +292,7 @@ func (c *Client) attempt(ctx context.Context, r call, body []byte, out any) (ans
 		text, _ := io.ReadAll(io.LimitReader(raw.Body, maxErrorBody))
 		return head, ResponseError(r.method, r.path, raw.StatusCode, raw.Header, text)
 	}
-	text, err := readAnswer(raw)
+	text, err := io.ReadAll(io.LimitReader(raw.Body, maxAnswerBody+1))
 	if err != nil {
 		return head, NewError(r.method, r.path, fmt.Errorf("read the answer: %w", err))
 	}
@@ -307,21 +302,10 @@ func (c *Client) attempt(ctx context.Context, r call, body []byte, out any) (ans
 	if len(text) > maxAnswerBody {
 		return head, fmt.Errorf("api: %s %s: the answer is longer than %d bytes", r.method, r.path, maxAnswerBody)
 	}
-	if r.plain != nil && r.plain(text) {
-		return head, nil
-	}
 	if err := boundjson.Unmarshal(text, out, maxAnswerValues, math.MaxInt); err != nil {
 		return head, fmt.Errorf("api: %s %s: the answer is not the expected JSON: %w", r.method, r.path, err)
 	}
 	return head, nil
-}
-
-// readAnswer reads the body of an answer, and one byte more than is allowed.
-func readAnswer(r *http.Response) ([]byte, error) {
-	var text bytes.Buffer
-	text.Grow(int(min(max(r.ContentLength, 0), maxExpected)) + bytes.MinRead)
-	_, err := text.ReadFrom(io.LimitReader(r.Body, maxAnswerBody+1))
-	return text.Bytes(), err
 }
 
 // withoutURL returns the cause inside a *url.Error. The text of the *url.Error would repeat the

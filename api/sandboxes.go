@@ -424,23 +424,13 @@ func (s *SandboxService) ListPage(ctx context.Context, p *ListParams) (*SandboxP
 		query.Set("template", p.Template)
 	}
 	setPage(query, p.PageSize, p.NextToken)
-	var sandboxes []SandboxInfo
-	isPlain := false
-	decoded, head, err := list[sandboxJSON](ctx, s.client, "a sandbox", call{
-		method: http.MethodGet, path: "/v2/sandboxes", query: query,
-		plain: func(text []byte) bool {
-			sandboxes, isPlain = plainSandboxes(text)
-			return isPlain
-		},
-	})
+	decoded, head, err := list[sandboxJSON](ctx, s.client, "a sandbox", call{method: http.MethodGet, path: "/v2/sandboxes", query: query})
 	if err != nil {
 		return nil, err
 	}
-	if !isPlain {
-		sandboxes = make([]SandboxInfo, len(decoded))
-		for i := range decoded {
-			sandboxes[i] = decoded[i].info()
-		}
+	sandboxes := make([]SandboxInfo, len(decoded))
+	for i := range decoded {
+		sandboxes[i] = decoded[i].info()
 	}
 	return &SandboxPage{sandboxes, head.header.Get(protocol.HeaderNextToken)}, nil
 }

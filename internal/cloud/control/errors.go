@@ -279,10 +279,6 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	if err != nil {
 		panic(err) // unreachable: only types of this package are passed
 	}
-	writeBody(w, status, body)
-}
-
-func writeBody(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.Header().Set("Cache-Control", "no-store")

@@ -34,7 +34,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	page := s.sandboxes.Page(q)
 	if len(page) > limit {
 		page = page[:limit]
-		w.Header().Set(protocol.HeaderNextToken, cursorOf(&page[limit-1]).encode(q.Ascending))
+		w.Header().Set(protocol.HeaderNextToken, cursorOf(page[limit-1]).encode(q.Ascending))
 	}
 	s.writeList(w, page)
 	return nil
@@ -54,16 +54,12 @@ func (s *Service) listRunning(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Service) writeList(w http.ResponseWriter, found []lifecycle.Sandbox) {
-	body := make([]byte, 0, len("[]")+len(found)*usualListed)
-	body = append(body, '[')
-	for i := range found {
-		if i > 0 {
-			body = append(body, ',')
-		}
-		body = s.listed(&found[i]).append(body)
+func (s *Service) writeList(w http.ResponseWriter, found []*lifecycle.Sandbox) {
+	answer := make([]listed, len(found))
+	for i, sb := range found {
+		answer[i] = s.listed(*sb)
 	}
-	writeBody(w, http.StatusOK, append(body, ']'))
+	writeJSON(w, http.StatusOK, answer)
 }
 
 // matching returns a condition. It matches the sandboxes that have all entries of metadata and were

@@ -67,13 +67,13 @@ func (s *Service) answer(sb lifecycle.Sandbox) answer {
 	}
 }
 
-func (s *Service) listed(sb *lifecycle.Sandbox) listed {
-	has := s.has(*sb)
+func (s *Service) listed(sb lifecycle.Sandbox) listed {
+	has := s.has(sb)
 	return listed{
 		TemplateID: sb.Template.ID, SandboxID: sb.ID, ClientID: clientID, Alias: sb.Template.Alias,
 		StartedAt: sb.StartedAt, EndAt: sb.EndAt,
 		CPUCount: has.CPUs, MemoryMB: has.MemoryMB, DiskSizeMB: has.DiskMB,
-		State: stateOf(*sb), EnvdVersion: s.options.EnvdVersion, Metadata: sb.Metadata, VolumeMounts: mountAnswer(sb.Volumes),
+		State: stateOf(sb), EnvdVersion: s.options.EnvdVersion, Metadata: sb.Metadata, VolumeMounts: mountAnswer(sb.Volumes),
 		Unresponsive: sb.Unresponsive,
 	}
 }
@@ -100,7 +100,7 @@ const (
 
 func (s *Service) detail(sb lifecycle.Sandbox) detail {
 	d := detail{
-		listed: s.listed(&sb), EnvdAccessToken: sb.AccessToken, AllowInternetAccess: sb.Internet,
+		listed: s.listed(sb), EnvdAccessToken: sb.AccessToken, AllowInternetAccess: sb.Internet,
 		Network: networkAnswer(sb.Network), Lifecycle: onTimeout{AutoResume: sb.AutoResume, OnTimeout: "kill"},
 		Engine: string(s.engineOf(sb.Template.Engine)), Mounts: hostMountAnswer(s.options.Mounts, sb.Mounts), IdleTimeout: int(sb.Idle / time.Second),
 	}

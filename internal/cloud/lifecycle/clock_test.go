@@ -62,7 +62,7 @@ func TestClockJumpsShow(t *testing.T) {
 				}
 			}
 			show("alone", s.get(t, before.ID), time.Hour)
-			show("in a list", s.Page(lifecycle.Query{Running: true})[0], time.Hour)
+			show("in a list", *s.Page(lifecycle.Query{Running: true})[0], time.Hour)
 			must.Do(t, s.Extend(before.ID, 2*time.Hour))
 			show("extended", s.get(t, before.ID), 2*time.Hour)
 			must.Do(t, s.SetLifetime(before.ID, time.Minute))

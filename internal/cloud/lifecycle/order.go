@@ -47,11 +47,10 @@ type Query struct {
 
 // Page returns the sandboxes that match q, in order. It checks only sandboxes in the states that q
 // selects. It begins after q.After, and stops as soon as it has found q.Limit sandboxes.
-func (r *Registry) Page(q Query) []Sandbox {
+func (r *Registry) Page(q Query) []*Sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	after := q.After
-	var last ordered.Position
 	if q.Ascending && !q.StartedAfter.IsZero() {
 		// The position precedes all sandboxes with this start time, because no id contains this
 		// byte.
@@ -59,10 +58,7 @@ func (r *Registry) Page(q Query) []Sandbox {
 			after = &oldest
 		}
 	}
-	var found []Sandbox
-	if q.Match == nil {
-		found = make([]Sandbox, 0, min(q.Limit, len(r.up)+len(r.down)))
-	}
+	var found []*Sandbox
 	for {
 		rec := r.nextLocked(&q, after)
 		if rec == nil || !q.Ascending && rec.StartedAt.Before(q.StartedAfter) {
@@ -71,12 +67,11 @@ func (r *Registry) Page(q Query) []Sandbox {
 		if r.noticeLocked(rec, nil) != nil {
 			continue // the sandbox has ended, and may be in another list now
 		}
-		last = rec.position
-		after = &last
+		after = new(rec.position)
 		if q.Match != nil && !q.Match(&rec.Sandbox) {
 			continue
 		}
-		found = append(found, rec.Sandbox)
+		found = append(found, new(rec.Sandbox))
 		if len(found) == q.Limit {
 			return found
 		}
