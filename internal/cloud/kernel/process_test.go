@@ -239,6 +239,28 @@ func TestEndOfAProcess(t *testing.T) {
 	}
 }
 
+// TestEndOfAnEarlierProcess checks that the end of a process leaves alone a request that another one serves, or that
+// none serves yet, and the process that has taken its place.
+func TestEndOfAnEarlierProcess(t *testing.T) {
+	t.Parallel()
+	for name, place := range map[string]func(k *Kernel, p *process, r *Request){
+		"a request of another process":     func(_ *Kernel, _ *process, r *Request) { r.proc = &process{} },
+		"a request that is yet to be sent": func(*Kernel, *process, *Request) {},
+		"a successor":                      func(k *Kernel, _ *process, _ *Request) { k.proc = &process{} },
+	} {
+		k, c, _ := idle(t)
+		k.spec.Logger = slog.New(slog.DiscardHandler)
+		p, r := &process{kernel: k, ctx: t.Context()}, &Request{client: c, done: make(chan struct{})}
+		k.proc, k.current = p, r
+		place(k, p, r)
+		next := k.proc
+		k.ended(p)
+		if k.current != r || r.finished() || !p.over || next != p && k.proc != next {
+			t.Errorf("%s: the request has ended: %v, and the process is %p, want %p", name, r.finished(), k.proc, next)
+		}
+	}
+}
+
 // TestQuestionOfAnEndedRequest checks that a question that is open at the end of its request is answered, and no other.
 func TestQuestionOfAnEndedRequest(t *testing.T) {
 	t.Parallel()
