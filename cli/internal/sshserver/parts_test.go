@@ -385,6 +385,12 @@ func TestErrorsForClients(t *testing.T) {
 	}
 	must.Is(t, programError(io.EOF), io.EOF)
 	must.Is(t, programError(nil), nil)
+	for name, call := range map[string]func(){"opens": func() { must.Do(t, f.opens()) }, "closed": f.closed} {
+		if call(); !f.mu.TryLock() {
+			t.Fatalf("%s keeps the lock", name)
+		}
+		f.mu.Unlock()
+	}
 	for range maxOpen {
 		must.Do(t, f.opens())
 	}
