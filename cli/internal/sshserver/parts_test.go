@@ -152,7 +152,7 @@ func (f *recorded) writer() *writer {
 	}}
 }
 
-// TestWritesAnyOrder checks random writes, of which some overlap: the file has what each of them wrote last.
+// TestWritesAnyOrder checks random writes that may overlap: each byte of the file is from the last write to it.
 func TestWritesAnyOrder(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -360,7 +360,7 @@ func TestVariablesAreBounded(t *testing.T) {
 	}
 }
 
-// TestErrorsForClients checks which status a client gets for an error, and the bounds of what is open.
+// TestErrorsForClients checks which status a client gets for an error, and the bound of open files.
 func TestErrorsForClients(t *testing.T) {
 	t.Parallel()
 	broke := 0

@@ -148,6 +148,9 @@ func testRefusedFiles(t *testing.T, sb *sandbox.Sandbox, client *sftp.Client) {
 	if s, err := client.StatVFS("."); err != nil || s.FreeSpace() == 0 || s.FreeSpace() > s.TotalSpace() || s.Namemax == 0 {
 		t.Errorf("the space of the file system: %+v, %v", s, err)
 	}
+	if s, err := client.StatVFS("."); err != nil || s.Bsize == 0 || s.Frsize == 0 || s.Bavail > s.Bfree || s.Bfree > s.Blocks || s.Favail != s.Ffree || s.Ffree > s.Files {
+		t.Errorf("the blocks and files of the file system: %+v, %v", s, err)
+	}
 	if _, err := client.StatVFS("absent"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the space at a missing file: %v", err)
 	}

@@ -307,7 +307,9 @@ func TestBadMetadata(t *testing.T) {
 	if got := attributes(func([]byte) (int, error) { calls++; return 5, []error{nil, unix.ERANGE}[calls-1] }); got != nil {
 		t.Errorf("with more attributes meanwhile: got %q", got)
 	}
-	if got := attributes(func(buf []byte) (int, error) { return copy(buf, metadataPrefix+"a\x00other\x00"+metadataPrefix+"b\x00") + 50*(1-min(len(buf), 1)), nil }); strings.Join(got, " ") != metadataPrefix+"a "+metadataPrefix+"b" {
+	if got := attributes(func(buf []byte) (int, error) {
+		return copy(buf, metadataPrefix+"a\x00other\x00"+metadataPrefix+"b\x00") + 50*(1-min(len(buf), 1)), nil
+	}); strings.Join(got, " ") != metadataPrefix+"a "+metadataPrefix+"b" {
 		t.Errorf("got %q, want a and b", got)
 	}
 }
@@ -328,7 +330,7 @@ func TestWatchPassesErrorsOn(t *testing.T) {
 		}
 		err = w.handle(change{path: d.home + "/gone", mask: mask}, func(*filesystem.FilesystemEvent) error { return want })
 		if !errors.Is(err, want) {
-			t.Errorf("%#x of what is gone: got error %v", mask, err)
+			t.Errorf("%#x of a missing file: got error %v", mask, err)
 		}
 	}
 	calls := 0

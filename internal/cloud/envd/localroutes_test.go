@@ -234,7 +234,7 @@ func TestBusy(t *testing.T) {
 	want("nobody follows the process", false)
 }
 
-// TestNamesOfIDs checks that names of ids are those of the file as it is now, and what of a file is read.
+// TestNamesOfIDs checks that names of ids are those of the present file, and which of its lines count.
 func TestNamesOfIDs(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "passwd")
