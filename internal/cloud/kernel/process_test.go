@@ -255,7 +255,7 @@ func TestEndOfAnEarlierProcess(t *testing.T) {
 		place(k, p, r)
 		next := k.proc
 		k.ended(p)
-		if k.current != r || r.finished() || !p.over || next != p && k.proc != next {
+		if left := next == p || k.proc == next; k.current != r || r.finished() || !p.over || !left {
 			t.Errorf("%s: the request has ended: %v, and the process is %p, want %p", name, r.finished(), k.proc, next)
 		}
 	}
