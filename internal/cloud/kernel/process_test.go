@@ -239,6 +239,21 @@ func TestEndOfAProcess(t *testing.T) {
 	}
 }
 
+// TestStateAtTheEnd checks which state clients learn at the end of a process.
+func TestStateAtTheEnd(t *testing.T) {
+	t.Parallel()
+	for closed, want := range map[bool]string{false: jupyter.StateRestarting, true: jupyter.StateDead} {
+		k, _, events := idle(t)
+		k.spec.Logger = slog.New(slog.DiscardHandler)
+		p := &process{kernel: k, ctx: t.Context()}
+		k.proc, k.closed = p, closed
+		k.ended(p)
+		if len(*events) != 1 || !strings.Contains(string((*events)[0].Content), `"`+want+`"`) {
+			t.Errorf("closed %v: got the events %+v, want the state %s", closed, *events, want)
+		}
+	}
+}
+
 // TestEndOfAnEarlierProcess checks that the end of a process leaves alone a request that another one serves, or that
 // none serves yet, and the process that has taken its place.
 func TestEndOfAnEarlierProcess(t *testing.T) {
