@@ -152,7 +152,7 @@ func (f *recorded) writer() *writer {
 	}}
 }
 
-// TestWritesAnyOrder checks random writes, of which some overlap: the file has what each of them wrote last.
+// TestWritesAnyOrder checks random writes that may overlap: each byte of the file is from the last write to it.
 func TestWritesAnyOrder(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -309,7 +309,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for c := range 256 {
-		letter := c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		letter := strings.ContainsRune("_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", rune(c))
 		if first, later := isVariable(string([]byte{byte(c)})), isVariable("A"+string([]byte{byte(c)})); first != letter || later != (letter || c >= '0' && c <= '9') {
 			t.Errorf("the variables %q and A%[1]q: got %v and %v", byte(c), first, later)
 		}
@@ -360,7 +360,7 @@ func TestVariablesAreBounded(t *testing.T) {
 	}
 }
 
-// TestErrorsForClients checks which status a client gets for an error, and the bounds of what is open.
+// TestErrorsForClients checks which status a client gets for an error, and the bound of open files.
 func TestErrorsForClients(t *testing.T) {
 	t.Parallel()
 	broke := 0
@@ -385,6 +385,12 @@ func TestErrorsForClients(t *testing.T) {
 	}
 	must.Is(t, programError(io.EOF), io.EOF)
 	must.Is(t, programError(nil), nil)
+	for name, call := range map[string]func(){"opens": func() { must.Do(t, f.opens()) }, "closed": f.closed} {
+		if call(); !f.mu.TryLock() {
+			t.Fatalf("%s keeps the lock", name)
+		}
+		f.mu.Unlock()
+	}
 	for range maxOpen {
 		must.Do(t, f.opens())
 	}
@@ -412,8 +418,9 @@ func TestPagesOfLists(t *testing.T) {
 	for n := range 3 {
 		l = append(l, fileInfo{sandbox.FileInfo{Name: fmt.Sprint(n), Size: int64(n), Mode: fs.ModeDir | 0o700, ModTime: at}})
 	}
-	if f := l[2]; f.Name() != "2" || f.Size() != 2 || f.Mode() != fs.ModeDir|0o700 || !f.IsDir() || !f.ModTime().Equal(at) || f.Sys() != nil {
-		t.Errorf("got %+v", f)
+	f := l[2]
+	if got, want := fmt.Sprint(f.Name(), f.Size(), f.Mode(), f.IsDir(), f.ModTime(), f.Sys()), fmt.Sprint("2", 2, fs.ModeDir|0o700, true, at, nil); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 	for offset := range int64(5) {
 		for size := range 5 {

@@ -65,7 +65,7 @@ func serve(t *testing.T, config Config) *served {
 	must.Do(t, err)
 	near, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
 	must.Do(t, err)
-	must.Do(t, near.SetDeadline(patience.Deadline().Add(patience.Limit))) // a client that waits in vain fails
+	must.Do(t, near.SetDeadline(patience.Deadline())) // a client that waits in vain fails
 	far, err := listener.Accept()
 	must.Do(t, err)
 	must.Do(t, listener.Close())

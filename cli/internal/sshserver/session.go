@@ -199,6 +199,11 @@ func (c *session) terminal(ctx context.Context, line string) (exit, error) {
 	if c.pty.Term != "" {
 		c.envs["TERM"] = c.pty.Term
 	}
+	c.mu.Lock()
+	if c.window != nil { // the client has asked for another size since
+		c.pty.Cols, c.pty.Rows = c.window.Cols, c.window.Rows
+	}
+	c.mu.Unlock()
 	terminal, err := c.Sandbox.PTY.Open(ctx, &sandbox.PTYParams{
 		Cols: bounded(c.pty.Cols), Rows: bounded(c.pty.Rows), Command: line, User: c.user, Envs: c.envs,
 	})

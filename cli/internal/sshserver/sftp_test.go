@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -148,6 +149,9 @@ func testRefusedFiles(t *testing.T, sb *sandbox.Sandbox, client *sftp.Client) {
 	if s, err := client.StatVFS("."); err != nil || s.FreeSpace() == 0 || s.FreeSpace() > s.TotalSpace() || s.Namemax == 0 {
 		t.Errorf("the space of the file system: %+v, %v", s, err)
 	}
+	if s, err := client.StatVFS("."); err != nil || !slices.IsSorted([]uint64{1, s.Bsize}) || !slices.IsSorted([]uint64{s.Bavail, s.Bfree, s.Blocks}) || !slices.IsSorted([]uint64{s.Favail, s.Ffree, s.Favail, s.Files}) {
+		t.Errorf("the blocks and files of the file system: %+v, %v", s, err)
+	}
 	if _, err := client.StatVFS("absent"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the space at a missing file: %v", err)
 	}
@@ -165,8 +169,9 @@ func testChangesOfFiles(t *testing.T, sb *sandbox.Sandbox, client *sftp.Client) 
 	must.Do(t, client.Chmod("dir/a b", 0o4751))
 	must.Do(t, file.Close())
 	info, err := client.Stat("dir/a b")
-	if err != nil || info.Mode() != fs.ModeSetuid|0o751 || !info.ModTime().Equal(at) || info.Size() != 10 || info.Name() != "a b" {
-		t.Errorf("got %+v and error %v", info, err)
+	must.Do(t, err)
+	if !info.ModTime().Equal(at) || info.Mode() != fs.ModeSetuid|0o751 || info.Size() != 10 || info.Name() != "a b" {
+		t.Errorf("got %+v", info)
 	}
 	must.Do(t, client.Truncate("dir/a b", 3))
 	same(t, sb, "dir/a b", []byte("012"))

@@ -180,12 +180,16 @@ func TestBrokenInput(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
 	ctx := t.Context()
-	terminal := shell("sleep 60")
+	const script = "trap '' HUP; echo ready; sleep 60" // it outlives its terminal
+	terminal := shell(script)
 	terminal.Pty = &process.PTY{Size: &process.PTY_Size{Cols: 80, Rows: 24}}
-	plain := shell("sleep 60")
+	plain := shell(script)
 	plain.Stdin = nil
 	for name, req := range map[string]*process.StartRequest{"a terminal": terminal, "a pipe": plain} {
-		_, pid := d.begin(t, connect.NewRequest(req))
+		s, pid := d.begin(t, connect.NewRequest(req))
+		if !s.Receive() {
+			t.Fatalf("%s: got error %v, want that the script runs", name, s.Err())
+		}
 		r, err := d.server.processes.find(byPid(pid))
 		must.Do(t, err)
 		input := &process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: []byte("x")}}

@@ -144,9 +144,10 @@ func TestUsage(t *testing.T) {
 	}
 	d.server.metrics.sampled = time.Now().Add(-time.Hour)
 	d.server.metrics.used = -time.Hour
-	got := ask()
-	if got.MemUsed != 300<<20+5 || got.MemUsedMiB != 300 || got.MemCache != 7 || got.CPUUsed <= 0 || got.DiskUsed == 0 {
-		t.Errorf("got %+v", got)
+	if got := ask(); got.MemUsed != 300<<20+5 || got.MemUsedMiB != 300 || got.MemCache != 7 {
+		t.Errorf("got the memory of %+v", got)
+	} else if got.CPUUsed <= 0 || got.DiskUsed == 0 {
+		t.Errorf("got %+v, want processors and a disk that are in use", got)
 	}
 	known = false
 	if got := ask(); got.MemUsed == 0 || got.MemUsed == 300<<20+5 || got.MemUsed>>20 != got.MemUsedMiB {
@@ -234,7 +235,7 @@ func TestBusy(t *testing.T) {
 	want("nobody follows the process", false)
 }
 
-// TestNamesOfIDs checks that names of ids are those of the file as it is now, and what of a file is read.
+// TestNamesOfIDs checks that names of ids are those of the present file, and which of its lines count.
 func TestNamesOfIDs(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "passwd")

@@ -89,8 +89,8 @@ func TestOutputAgain(t *testing.T) {
 	}
 }
 
-// TestRefusedOffsets checks which requests for output, and which reports of what a client has received,
-// are refused, and what a report changes.
+// TestRefusedOffsets checks which requests for output, and which reports of received bytes, are refused,
+// and the effect of a report.
 func TestRefusedOffsets(t *testing.T) {
 	t.Parallel()
 	d := serve(t)

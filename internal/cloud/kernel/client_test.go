@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -23,6 +25,57 @@ func idle(t *testing.T) (*Kernel, *Client, *[]Event) {
 	k := &Kernel{wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), ctx: t.Context()}
 	events := new([]Event)
 	return k, k.Attach(func(_ context.Context, e Event) { *events = append(*events, e) }), events
+}
+
+// TestLocksAreFree checks that no call keeps a lock of its kernel.
+func TestLocksAreFree(t *testing.T) {
+	t.Parallel()
+	k, c, _ := idle(t)
+	k.spec.Logger = slog.New(slog.DiscardHandler)
+	p := &process{kernel: k, ctx: t.Context(), link: sentTo{sent: new([]string)}}
+	r := &Request{Header: jupyter.NewHeader("execute_request", "", "")}
+	closed, _, _ := idle(t)
+	closed.closed = true
+	for _, call := range []struct {
+		name string
+		of   *Kernel
+		do   func()
+	}{
+		{"Attach", k, func() { k.Attach(nil).Close() }},
+		{"State", k, func() { k.State() }},
+		{"Busy", k, func() { k.Busy() }},
+		{"Connections", k, func() { k.Connections() }},
+		{"Submit", k, func() { must.Do(t, c.Submit(r)) }},
+		{"Submit to a closed kernel", closed, func() { must.Is(t, closed.Attach(nil).Submit(&Request{}), ErrClosed) }},
+		{"tellPositions", k, k.tellPositions},
+		{"attached", k, func() { k.attached(c) }},
+		{"startsWarm", k, func() { k.startsWarm(nil) }},
+		{"next", k, func() { k.next() }},
+		{"next without a request", closed, func() { closed.next() }},
+		{"Interrupt", k, k.Interrupt},
+		{"Cancel", k, func() { c.Cancel(r) }},
+		{"Answer without a question", k, func() { must.Do(t, c.Answer("x")) }},
+		{"arm", k, func() { k.arm(p) }},
+		{"Answer", k, func() { k.proc, k.asking, k.asker = p, 1, c; must.Do(t, c.Answer("x")) }},
+		{"a reply to nothing", k, func() { must.Is(t, k.handleReply(p, &link.Message{Content: json.RawMessage("{}")}), errLine) }},
+		{"finish", k, func() { k.finish(r, func() {}) }},
+		{"the end of another process", k, func() { k.ended(&process{kernel: k}) }},
+		{"the end", k, func() { k.ended(p) }},
+		{"Start of a closed kernel", closed, func() {
+			_, err := closed.Start(t.Context())
+			must.Is(t, err, ErrClosed)
+		}},
+		{"Restart of a closed kernel", closed, func() { must.Is(t, closed.Restart(t.Context()), ErrClosed) }},
+		{"Close of a client", k, c.Close},
+	} {
+		soon(t, call.name, call.do)
+		for name, lock := range map[string]*sync.Mutex{"starting": &call.of.starting, "emitting": &call.of.emitting, "mu": &call.of.mu} {
+			if !lock.TryLock() {
+				t.Fatalf("%s keeps the lock %s", call.name, name)
+			}
+			lock.Unlock()
+		}
+	}
 }
 
 // A queue takes as many requests and bytes as it may, and one request of any size if it is empty.

@@ -63,6 +63,7 @@ func TestIPython(t *testing.T) {
 	s := attach(t, k)
 	for _, test := range []struct{ code, stdout, text string }{
 		{code: "!echo out; echo err >&2", stdout: "out\nerr\n"},
+		{code: "![[ ab == a* ]] && echo yes", stdout: "yes\n"}, // only bash can do it
 		{code: "print('a')\n!echo b\nprint('c')", stdout: "a\nb\nc\n"},
 		{code: "%%bash\necho bash", stdout: "bash\n"},
 		{code: "x = !echo 1; echo 2\nx", text: "['1', '2']"},

@@ -42,7 +42,7 @@ func newForeign(t testing.TB, spec *zmq.Spec, environ []string, options ...func(
 	}
 	k := New(s)
 	t.Cleanup(func() {
-		k.Close()
+		soon(t, "the end of the kernel", func() { k.Close() })
 		if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
 			t.Errorf("left in the directory of connection files: %v %v, want none and no error", left, err)
 		}

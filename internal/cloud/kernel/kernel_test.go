@@ -80,8 +80,19 @@ func newKernel(t testing.TB, python string) *Kernel {
 		Python: []string{python}, Driver: driver, Dir: home, Logger: slog.New(slog.DiscardHandler),
 		Environ: func() ([]string, error) { return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home}, nil },
 	})
-	t.Cleanup(func() { k.Close() })
+	t.Cleanup(func() { soon(t, "the end of the kernel", func() { k.Close() }) })
 	return k
+}
+
+// soon calls f, and fails the test if f does not return.
+func soon(t testing.TB, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	patience.Receive(t, what, done)
 }
 
 // session is a client that collects its events.
@@ -104,7 +115,7 @@ func attach(t testing.TB, k *Kernel) *session {
 		case <-ctx.Done():
 		}
 	})
-	t.Cleanup(s.client.Close)
+	t.Cleanup(func() { soon(t, "the end of the client", s.client.Close) })
 	return s
 }
 
@@ -115,7 +126,9 @@ func (s *session) submit(code string, options ...func(*jupyter.ExecuteRequest)) 
 		o(&content)
 	}
 	r := &Request{Header: jupyter.NewHeader("execute_request", "test", "test"), Content: jupyter.Encode(content)}
-	must.Do(s.t, s.client.Submit(r))
+	var err error
+	soon(s.t, "a request to be taken", func() { err = s.client.Submit(r) })
+	must.Do(s.t, err)
 	return r
 }
 

@@ -239,6 +239,43 @@ func TestEndOfAProcess(t *testing.T) {
 	}
 }
 
+// TestStateAtTheEnd checks which state clients learn at the end of a process.
+func TestStateAtTheEnd(t *testing.T) {
+	t.Parallel()
+	for closed, want := range map[bool]string{false: jupyter.StateRestarting, true: jupyter.StateDead} {
+		k, _, events := idle(t)
+		k.spec.Logger = slog.New(slog.DiscardHandler)
+		p := &process{kernel: k, ctx: t.Context()}
+		k.proc, k.closed = p, closed
+		k.ended(p)
+		if len(*events) != 1 || !strings.Contains(string((*events)[0].Content), `"`+want+`"`) {
+			t.Errorf("closed %v: got the events %+v, want the state %s", closed, *events, want)
+		}
+	}
+}
+
+// TestEndOfAnEarlierProcess checks that the end of a process leaves alone a request that another one serves, or that
+// none serves yet, and the process that has taken its place.
+func TestEndOfAnEarlierProcess(t *testing.T) {
+	t.Parallel()
+	for name, place := range map[string]func(k *Kernel, p *process, r *Request){
+		"a request of another process":     func(_ *Kernel, _ *process, r *Request) { r.proc = &process{} },
+		"a request that is yet to be sent": func(*Kernel, *process, *Request) {},
+		"a successor":                      func(k *Kernel, _ *process, _ *Request) { k.proc = &process{} },
+	} {
+		k, c, _ := idle(t)
+		k.spec.Logger = slog.New(slog.DiscardHandler)
+		p, r := &process{kernel: k, ctx: t.Context()}, &Request{client: c, done: make(chan struct{})}
+		k.proc, k.current = p, r
+		place(k, p, r)
+		next := k.proc
+		k.ended(p)
+		if left := next == p || k.proc == next; k.current != r || r.finished() || !p.over || !left {
+			t.Errorf("%s: the request has ended: %v, and the process is %p, want %p", name, r.finished(), k.proc, next)
+		}
+	}
+}
+
 // TestQuestionOfAnEndedRequest checks that a question that is open at the end of its request is answered, and no other.
 func TestQuestionOfAnEndedRequest(t *testing.T) {
 	t.Parallel()

@@ -56,7 +56,7 @@ func newWasm(t *testing.T) *Kernel {
 	return k
 }
 
-// TestWasmStart checks what the process of a Python in WebAssembly is told, and what it has itself.
+// TestWasmStart checks the first line for the process of a Python in WebAssembly, and its own surroundings.
 func TestWasmStart(t *testing.T) {
 	t.Parallel()
 	o := attach(t, newWasm(t)).run("1")

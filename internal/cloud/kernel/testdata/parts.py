@@ -26,7 +26,7 @@ def raised(function, *arguments):
 
 
 class Sent:
-    """A wire that keeps what is sent."""
+    """A wire that keeps all messages."""
 
     def __init__(self):
         self.lock, self.forked, self.sent = threading.RLock(), False, []
@@ -277,4 +277,75 @@ for found, want in (
 ):
     check("the description of %r" % (found,), plain._describe(Mime(found)), want)
 check("that of a class", plain._describe(Mime)[1], {})
+
+# Signals that are sent again.
+def again(number, handled, tries):
+    """Returns the pauses between the signals, and the number of signals."""
+    pauses, kills = [], []
+
+    def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) > 20:
+            raise SystemExit  # there are too many
+
+    interrupts = wire.Interrupts()
+    interrupts.arm()
+    interrupts._handled = handled
+    wire.sleep, sleep, wire.signal.pthread_kill, kill = pause, wire.sleep, lambda *_: kills.append(1), wire.signal.pthread_kill
+    try:
+        interrupts._again(number, 0, tries)
+    except SystemExit:
+        pass
+    finally:
+        wire.sleep, wire.signal.pthread_kill = sleep, kill
+        interrupts.disarm()
+    return pauses, len(kills)
+
+
+check("as often as may be", again(2, 1, 3), ([0.01, 0.02, 0.04], 3))
+check("pauses that grow", again(2, 1, 9), ([0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1, 1], 9))
+check("one that was handled", again(2, 2, 3), ([0.01], 0))
+check("without a bound", again(2, 1, -1)[1], 20)
+interrupts = wire.Interrupts()
+sent = []
+interrupts._again = lambda *arguments: sent.append(arguments)
+
+
+def no_thread(**_):
+    raise RuntimeError("can't start new thread")
+
+
+wire.threading.Thread, Thread = no_thread, wire.threading.Thread
+interrupts._insist(1, 2)
+check("without another thread, in the main thread", sent, [])
+main_thread, interrupts._main = interrupts._main, 0
+interrupts._insist(1, 2)
+check("without another thread, elsewhere", sent, [(1, 2, 6)])
+interrupts._main, wire.threading.Thread = main_thread, Thread
+interrupts._insist = lambda *arguments: sent.append((*arguments, interrupts._held))
+unraisable, sys.unraisablehook = sys.unraisablehook, lambda args: sent.append(args.exc_type)
+interrupts.watch_finalizers()
+
+
+class Finalizer:
+    def __init__(self, end):
+        self.end = end
+
+    def __del__(self):
+        self.end()
+
+
+def strike():
+    interrupts.arm()
+    interrupts._pending = True
+    interrupts._strike()
+
+
+del sent[:]
+Finalizer(strike)
+check("an interrupt in a finalizer", (sent, interrupts._held), ([(1, 0, 1)], 0))
+for end in (lambda: 1 / 0), (lambda: main.interrupt()):
+    Finalizer(end)
+check("other errors in finalizers", sent[1:], [ZeroDivisionError, AttributeError])
+sys.unraisablehook = unraisable
 print("done")

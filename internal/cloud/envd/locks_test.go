@@ -1,0 +1,101 @@
+//go:build linux
+
+package envd
+
+import (
+	"log/slog"
+	"sync"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
+)
+
+// TestLocksAreFree checks that no call keeps a lock. Such a lock would otherwise only show in a test that waits
+// for ever.
+func TestLocksAreFree(t *testing.T) {
+	t.Parallel()
+	ps := newProcesses(nil, slog.New(slog.DiscardHandler))
+	b := ps.kept
+	o, first := newOutput(b)
+	r := &running{pid: 7, output: o, end: &process.ProcessEvent_EndEvent{}}
+	ws := newWatchers()
+	p := &polled{all: ws, stop: func() {}}
+	m := newMetrics(&Options{})
+	names := &idNames{file: "/none"}
+	fail := func(err error) {
+		if err == nil {
+			t.Error("got no error")
+		}
+	}
+	locks := map[string]*sync.Mutex{
+		"of processes": &ps.mu, "of the budget": &b.mu, "of output": &o.mu, "of publishing": &o.publishing, "of the process": &r.mu,
+		"of watchers": &ws.mu, "of a watch": &p.mu, "of metrics": &m.mu, "of names": &names.mu,
+	}
+	var second *subscriber
+	for _, call := range []struct {
+		name string
+		do   func()
+	}{
+		{"willReturn", func() { o.willReturn(first) }},
+		{"put", func() { o.put(stdout, "x") }},
+		{"subscribe", func() { _, _ = o.subscribe() }},
+		{"current", func() { o.current() }},
+		{"subscribeFrom", func() { second, _, _ = o.subscribeFrom(0, 0) }},
+		{"subscribeFrom the future", func() {
+			_, _, err := o.subscribeFrom(99, 0)
+			fail(err)
+		}},
+		{"receive", func() { must.Do(t, o.receive(second.stream, 1)) }},
+		{"receive the future", func() { fail(o.receive(1, 99)) }},
+		{"unsubscribe", func() { o.unsubscribe(second) }},
+		{"remove", func() { o.remove(second) }},
+		{"displaces", func() { o.displaces(1) }},
+		{"dropKept", func() { o.dropKept(true) }},
+		{"reclaim", func() { b.used.Add(2 * maxAllKept); b.reclaim(); b.used.Add(-2 * maxAllKept) }},
+		{"find", func() { _, _ = ps.find(byPid(7)) }},
+		{"findRetired", func() { _, _ = ps.findRetired(byPid(7)) }},
+		{"findKept", func() { _, _ = ps.findKept(byPid(7), "") }},
+		{"findKept by its id", func() { _, _ = ps.findKept(byPid(7), "id") }},
+		{"list", func() { ps.list() }},
+		{"followed", func() { ps.open[r] = struct{}{}; ps.followed() }},
+		{"forget", func() { ps.forget(r) }},
+		{"retire", func() { ps.retire(r, false) }},
+		{"retire again", func() { ps.retire(r, false) }},
+		{"hasExpired", func() { r.hasExpired() }},
+		{"end", o.end},
+		{"subscribe after the end", func() { _, _ = o.subscribe() }},
+		{"leave", func() { b.leave(o) }},
+		{"close", func() { must.Do(t, ps.close()) }},
+		{"start after the end", func() {
+			_, _, err := ps.start(nil)
+			fail(err)
+		}},
+		{"enter", func() { must.Do(t, ws.enter()) }},
+		{"leave of a watch", ws.leave},
+		{"keep", func() { must.Do(t, p.keep(&filesystem.FilesystemEvent{})) }},
+		{"take", func() { _, _ = p.take() }},
+		{"fail", func() { p.fail(nil) }},
+		{"forget of a watch", p.forget},
+		{"evict", func() { ws.mu.Lock(); ws.polled["a"] = p; ws.evict(); ws.mu.Unlock() }},
+		{"close of watches", func() { must.Do(t, ws.close()) }},
+		{"enter after the end", func() { fail(ws.enter()) }},
+		{"sample", func() { _, _ = m.sample() }},
+		{"name", func() { names.name(5) }},
+	} {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			call.do()
+		}()
+		patience.Receive(t, call.name, done)
+		for name, lock := range locks {
+			if !lock.TryLock() {
+				t.Fatalf("%s keeps the lock %s", call.name, name)
+			}
+			lock.Unlock()
+		}
+	}
+}
