@@ -109,7 +109,7 @@ func (w *watched) sees(t *testing.T, names ...string) (others []string) {
 	return others
 }
 
-// TestWatch follows changes in both directions: also in new directories, but none of what is ignored.
+// TestWatch follows changes in both directions, also in new directories, and checks that ignored files are not sent.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	for _, pull := range []bool{false, true} {

@@ -98,7 +98,7 @@ func content(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// make makes what content describes, in the order of the names.
+// makeContent makes the entries of a result of content, in the order of their names.
 func makeContent(t *testing.T, dir string, all map[string]string) {
 	t.Helper()
 	var dirs []string
