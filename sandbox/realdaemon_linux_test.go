@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -203,8 +204,8 @@ func TestChangesOfFiles(t *testing.T) {
 // TestCopyFS checks what CopyFS copies, that it replaces nothing, and that it leaves no archive behind, whatever fails.
 func TestCopyFS(t *testing.T) {
 	t.Parallel()
-	refused := ""
-	sb, home, _ := newReal(t, func(r *http.Request) bool { return refused != "" && strings.HasSuffix(r.URL.Path, refused) })
+	var refused atomic.Value // removals go on in the background
+	sb, home, _ := newReal(t, func(r *http.Request) bool { path, _ := refused.Load().(string); return path == r.URL.Path })
 	ctx := patience.Context(t)
 	source := fstest.MapFS{"a": {Data: []byte("new"), Mode: 0o600}, "d/b": {Data: []byte("b"), Mode: 0o755}}
 	must.Do(t, sb.Files.CopyFS(ctx, source, "to/here"))
@@ -228,9 +229,10 @@ func TestCopyFS(t *testing.T) {
 	if !ok || exit.Result.ExitCode == 0 {
 		t.Errorf("into a file: got %v, want the failure of the command", exit)
 	}
-	for refused = range map[string]bool{"/files": true, "/process.Process/Start": true} {
+	for _, path := range []string{"/files", "/process.Process/Start"} {
+		refused.Store(path)
 		if err := sb.Files.CopyFS(ctx, source, "refused"); err == nil {
-			t.Errorf("%s refused: no error", refused)
+			t.Errorf("%s refused: no error", path)
 		}
 	}
 	patience.Until(t, "no archive is left", func() bool {
