@@ -238,7 +238,8 @@ func TestFollowedLogFails(t *testing.T) {
 					failed = append(failed, err)
 				}
 				took := time.Since(began)
-				if len(failed) != 1 || !errors.Is(failed[0], want) || (refused == "") != (took == waits) || refused != "" && took != 0 {
+				after := map[bool]time.Duration{true: waits, false: 0}[refused == ""]
+				if len(failed) != 1 || !errors.Is(failed[0], want) || took != after {
 					t.Errorf("%q refused, %+v: got %v after %v, want %v", refused, p, failed, took, want)
 				}
 			})

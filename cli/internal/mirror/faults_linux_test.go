@@ -58,7 +58,7 @@ func TestOutputsOfASandbox(t *testing.T) {
 			read := newRules(nil)
 			err := (&remote{sb, "me", "."}).readIgnoreFiles(patience.Context(t), read)
 			_, exited := errors.AsType[*sandbox.ExitError](err)
-			_, wantsExit := tt.want.(*sandbox.ExitError)
+			_, wantsExit := errors.AsType[*sandbox.ExitError](tt.want)
 			switch {
 			case (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says):
 				t.Errorf("got error %v, want %q", err, tt.says)

@@ -99,7 +99,9 @@ func TestCopyBetweenSandboxesFails(t *testing.T) {
 		c := &Copy{Recursive: true}
 		err := c.directory(patience.Context(t), tt.from, InSandbox(sb, "user", "").Store, tt.to, InSandbox(sb, tt.user, "").Store)
 		_, exited := errors.AsType[*sandbox.ExitError](err)
-		if _, wanted := tt.want.(*sandbox.ExitError); err == nil || exited != wanted || !wanted && !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) {
+		_, wanted := errors.AsType[*sandbox.ExitError](tt.want)
+		is := wanted || errors.Is(err, tt.want)
+		if err == nil || !strings.Contains(err.Error(), tt.says) || exited != wanted || !is {
 			t.Errorf("%s: got %v, want %v with %q", name, err, tt.want, tt.says)
 		}
 		if got := list(t, home); len(got) != 2 {
