@@ -90,6 +90,9 @@ func TestNewClientRefuses(t *testing.T) {
 		"agent":         {[]Option{WithAPIKey(secret), WithUserAgent("a\r\nX: y")}, nil},
 		"transport":     {[]Option{WithAPIKey(secret), WithTransport(nil)}, nil},
 		"logger":        {[]Option{WithAPIKey(secret), WithLogger(nil)}, nil},
+		"headers":       {[]Option{WithAPIKey(secret), WithHeaders(nil)}, nil},
+		"dial":          {[]Option{WithAPIKey(secret), WithDialContext(nil)}, nil},
+		"nil":           {[]Option{WithAPIKey(secret), nil}, ErrInvalidArgument},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

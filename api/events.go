@@ -186,6 +186,7 @@ func (r *eventReader) further(ctx context.Context) error {
 		return err
 	}
 	if !sleep(ctx, pollEvents) {
+		<-ctx.Done() // sleep does not wait for a deadline that comes first
 		return context.Cause(ctx)
 	}
 	return r.poll(ctx)

@@ -196,3 +196,122 @@ func TestLastEventsWhenTheClockIsSetBack(t *testing.T) {
 		t.Errorf("the events end before %d, want %d to be the last", next, all)
 	}
 }
+
+// TestEventsRefused checks that a refusal ends the events with one error, whichever of the requests it
+// answers, and that nothing is asked for that no service knows.
+func TestEventsRefused(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		params EventsParams
+		known  bool // the service sends ids to go on from
+		asked  int  // requests until the refusal
+		want   error
+	}{
+		"all":                       {EventsParams{}, true, 1, ErrForbidden},
+		"the next page":             {EventsParams{}, true, 2, ErrForbidden},
+		"all by number":             {EventsParams{}, false, 2, ErrForbidden},
+		"the next page by number":   {EventsParams{}, false, 3, ErrForbidden},
+		"the last":                  {EventsParams{Last: 150}, true, 1, ErrForbidden},
+		"the last, page 2":          {EventsParams{Last: 150}, true, 2, ErrForbidden},
+		"further ones":              {EventsParams{Last: 100, Follow: true}, true, 2, ErrForbidden},
+		"further ones by number":    {EventsParams{Last: 100, Follow: true}, false, 2, ErrForbidden},
+		"fewer than none":           {EventsParams{Last: -1}, true, 0, ErrInvalidArgument},
+		"more than there may be":    {EventsParams{Last: maxLastEvents + 1}, true, 0, ErrInvalidArgument},
+		"as many as there may be":   {EventsParams{Last: maxLastEvents}, true, 1, ErrForbidden},
+		"of something without id":   {EventsParams{SandboxID: "../a"}, true, 0, ErrInvalidArgument},
+		"what is not an event":      {EventsParams{}, true, -1, nil},
+		"what is not an event, too": {EventsParams{Last: 1}, true, -1, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				asked := 0
+				c := eventClient(t, func(w *httptest.ResponseRecorder, _ *http.Request) bool {
+					if asked++; tt.asked < 0 {
+						_, _ = io.WriteString(w, `[{"id":7}]`)
+						return false
+					}
+					if asked == tt.asked {
+						w.WriteHeader(http.StatusForbidden)
+						return false
+					}
+					if tt.known {
+						w.Header().Set(protocol.HeaderEventsNext, strconv.Itoa(asked))
+					}
+					numbers := make([]int, maxEventsPage)
+					for i := range numbers {
+						numbers[i] = asked*maxEventsPage - i
+					}
+					writeWireEvents(w, numbers)
+					return false
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				var failed []error
+				for _, err := range c.Sandboxes.Events(ctx, &tt.params) {
+					if err != nil {
+						failed = append(failed, err)
+					}
+				}
+				if tt.asked < 0 {
+					asked = tt.asked
+				}
+				if len(failed) != 1 || tt.want != nil && !errors.Is(failed[0], tt.want) || asked != tt.asked {
+					t.Errorf("got the errors %v after %d requests, want one with %v after %d", failed, asked, tt.want, tt.asked)
+				}
+			})
+		})
+	}
+}
+
+// TestEventsQuery checks what is asked for, and each field of an event.
+func TestEventsQuery(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	c := eventClient(t, func(w *httptest.ResponseRecorder, r *http.Request) bool {
+		asked = append(asked, r.URL.Path+"?"+r.URL.RawQuery)
+		w.Header().Set(protocol.HeaderEventsNext, "n")
+		_, _ = io.WriteString(w, `[{"id":"1","type":"sandbox.lifecycle.killed","timestamp":"2026-01-02T03:04:05.678Z","sandboxId":"i1","sandboxTemplateId":"t","sandboxBuildId":"b",`+
+			`"sandboxExecutionId":"x","eventData":{"set_timeout":"2026-01-02T03:04:05.678Z","reason":"r","message":"m","host":"h","port":9,"rule":"u"}}]`)
+		return false
+	})
+	want := Event{"1", EventKilled, moment, "i1", "t", "b", "x", "r", "m", moment, "h", 9, "u", 0}
+	for _, p := range []*EventsParams{nil, {SandboxID: "i1", Types: []EventType{EventKilled, EventPaused}}, {Last: 1}} {
+		n := 0
+		for e, err := range c.Sandboxes.Events(t.Context(), p) {
+			must.Do(t, err)
+			if n++; e != want {
+				t.Errorf("got %+v, want %+v", e, want)
+			}
+		}
+		if n != 1 {
+			t.Errorf("got %d events, want 1", n)
+		}
+	}
+	const all, types = "after=" + protocol.EventsStart + "&limit=100", "&types=sandbox.lifecycle.killed&types=sandbox.lifecycle.paused"
+	if want := []string{"/events/sandboxes?" + all + "&wait=false", "/events/sandboxes/i1?" + all + types + "&wait=false", "/events/sandboxes?limit=100&offset=0"}; !slices.Equal(asked, want) {
+		t.Errorf("asked for %q, want %q", asked, want)
+	}
+}
+
+// TestEventsEndWithTheirContext checks that the end of ctx ends the wait for new events of a service that does
+// not wait for them itself.
+func TestEventsEndWithTheirContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := eventClient(t, func(w *httptest.ResponseRecorder, _ *http.Request) bool {
+			writeWireEvents(w, nil)
+			return false
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), pollEvents*5/2)
+		defer cancel()
+		began := time.Now()
+		var failed error
+		for _, failed = range c.Sandboxes.Events(ctx, &EventsParams{Follow: true}) {
+			break
+		}
+		if took := time.Since(began); !errors.Is(failed, context.DeadlineExceeded) || took != pollEvents*5/2 {
+			t.Errorf("got %v after %v, want the end of ctx after %v", failed, took, pollEvents*5/2)
+		}
+	})
+}

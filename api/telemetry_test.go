@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -120,43 +122,128 @@ func TestLogsOfOneMillisecond(t *testing.T) {
 	}
 }
 
+// served returns a client of the log, for a bubble of synctest.
+func (k *keptLog) served(t *testing.T) *Client {
+	t.Helper()
+	return eventClient(t, func(w *httptest.ResponseRecorder, r *http.Request) bool {
+		k.ServeHTTP(w, r)
+		return false
+	})
+}
+
 func TestFollowedLogs(t *testing.T) {
 	t.Parallel()
-	k := &keptLog{}
-	c := service(t, k.ServeHTTP)
-	k.add(moment, 3)
-	n := 1 // the first one is not wanted
-	for e, err := range c.Sandboxes.Logs(t.Context(), "i1", &LogParams{Follow: true, Tail: 2}) {
-		must.Do(t, err)
-		if want := fmt.Sprint(n); e.Message != want {
-			t.Fatalf("got entry %s, want %s", e.Message, want)
+	synctest.Test(t, func(t *testing.T) {
+		k := &keptLog{}
+		c := k.served(t)
+		k.add(moment, 3)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // a follower that misses an entry waits for it
+		defer cancel()
+		n := 1 // the first one is not wanted
+		for e, err := range c.Sandboxes.Logs(ctx, "i1", &LogParams{Follow: true, Tail: 2}) {
+			must.Do(t, err)
+			if want := fmt.Sprint(n); e.Message != want {
+				t.Fatalf("got entry %s, want %s", e.Message, want)
+			}
+			switch n++; n {
+			case 3:
+				k.add(moment.Add(1), 2) // of the same millisecond
+			case 5:
+				k.ended = true
+				k.add(moment.Add(time.Second), 1)
+			}
 		}
-		switch n++; n {
-		case 3:
-			k.add(moment.Add(1), 2) // of the same millisecond
-		case 5:
-			k.mu.Lock()
-			k.ended = true
-			k.mu.Unlock()
-			k.add(moment.Add(time.Second), 1)
+		if n != 6 {
+			t.Errorf("it ended with %d entries, want 6", n)
 		}
+		ctx, cancel = context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		k.ended = false
+		for _, err := range c.Sandboxes.Logs(ctx, "i1", &LogParams{Follow: true}) {
+			if n++; n == 12 {
+				cancel()
+			}
+			if n > 12 && !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v, want %v", err, context.Canceled)
+			}
+		}
+		if n != 13 {
+			t.Errorf("got %d items, want 6 entries and one error more", n)
+		}
+	})
+}
+
+// TestFollowedLogOfOneMillisecond checks that entries which come one by one into the millisecond of the
+// latest entry each come once, and that more of them than a page has do not hold up later ones.
+func TestFollowedLogOfOneMillisecond(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		first int // entries at the beginning
+		want  int // entries that come until the one of the next millisecond: those beyond a page do not
+	}{{1, 5}, {maxLogPage - 4, maxLogPage}, {maxLogPage - 3, maxLogPage}, {maxLogPage, maxLogPage}} {
+		synctest.Test(t, func(t *testing.T) {
+			k := &keptLog{}
+			c := k.served(t)
+			k.add(moment, tt.first)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for range 4 {
+					<-time.After(2 * followEvery)
+					k.add(moment.Add(1), 1)
+				}
+				<-time.After(2 * followEvery)
+				k.add(moment.Add(time.Millisecond), 1)
+			}()
+			n := 0
+			for e, err := range c.Sandboxes.Logs(ctx, "i1", &LogParams{Follow: true}) {
+				must.Do(t, err)
+				if !e.Time.Before(moment.Add(time.Millisecond)) {
+					break
+				}
+				n++
+			}
+			if n != tt.want {
+				t.Errorf("from %d entries on: got %d of one millisecond, want %d", tt.first, n, tt.want)
+			}
+			<-done
+		})
 	}
-	if n != 6 {
-		t.Errorf("it ended with %d entries, want 6", n)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	k.ended = false
-	for _, err := range c.Sandboxes.Logs(ctx, "i1", &LogParams{Follow: true}) {
-		if n++; n == 12 {
-			cancel()
+}
+
+// TestFollowedLogFails checks that a refusal ends a followed log, whichever request it answers, and that the
+// end of ctx ends the wait for further entries.
+func TestFollowedLogFails(t *testing.T) {
+	t.Parallel()
+	const waits = followEvery * 5 / 2
+	for refused, want := range map[string]error{
+		"/v2/sandboxes/i1/logs": ErrForbidden, "/sandboxes/i1": ErrForbidden, "": context.DeadlineExceeded,
+	} {
+		for _, p := range []LogParams{{Follow: true}, {Follow: true, Tail: 1}} {
+			synctest.Test(t, func(t *testing.T) {
+				c := eventClient(t, func(w *httptest.ResponseRecorder, r *http.Request) bool {
+					if r.URL.Path == refused {
+						w.WriteHeader(http.StatusForbidden)
+					}
+					_, _ = w.WriteString(`{}`)
+					return false
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), waits)
+				defer cancel()
+				began := time.Now()
+				var failed []error
+				for _, err := range c.Sandboxes.Logs(ctx, "i1", &p) {
+					failed = append(failed, err)
+				}
+				took := time.Since(began)
+				after := map[bool]time.Duration{true: waits, false: 0}[refused == ""]
+				if len(failed) != 1 || !errors.Is(failed[0], want) || took != after {
+					t.Errorf("%q refused, %+v: got %v after %v, want %v", refused, p, failed, took, want)
+				}
+			})
 		}
-		if n > 12 && !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v, want %v", err, context.Canceled)
-		}
-	}
-	if n != 13 {
-		t.Errorf("got %d items, want 6 entries and one error more", n)
 	}
 }
 
@@ -268,5 +355,9 @@ func TestMetricsOf(t *testing.T) {
 	}
 	if _, err := c.Sandboxes.MetricsOf(t.Context(), []string{"a,b"}); !errors.Is(err, ErrInvalidArgument) {
 		t.Errorf("got %v, want %v", err, ErrInvalidArgument)
+	}
+	null := service(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"sandboxes":{"i1":null}}`)) })
+	if got, err := null.Sandboxes.MetricsOf(t.Context(), []string{"i1"}); err == nil {
+		t.Errorf("got %v of a null, want an error", got)
 	}
 }

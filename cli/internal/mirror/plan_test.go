@@ -44,8 +44,8 @@ func TestPlan(t *testing.T) {
 			t.Parallel()
 			p, err := newPlan(tt.from, tt.to, tt.remove)
 			if tt.refused {
-				if !errors.Is(err, syscall.EISDIR) {
-					t.Errorf("got %v, want EISDIR", err)
+				if path, ok := errors.AsType[*fs.PathError](err); !ok || path.Op != "replace" || path.Path != "d" || !errors.Is(err, syscall.EISDIR) {
+					t.Errorf("got %v, want EISDIR for a replacement of d", err)
 				}
 				return
 			}

@@ -5,12 +5,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -110,6 +112,7 @@ func TestReceive(t *testing.T) {
 	for name, tt := range map[string]struct {
 		sent   []*tar.Header // the text of a file is in Linkname
 		cut    bool          // the archive is cut off
+		fails  bool          // the stream fails after the archive
 		want   string        // text of the file "d/f"; "": old
 		denied string        // text of the error
 		is     error
@@ -121,6 +124,7 @@ func TestReceive(t *testing.T) {
 		"too many":                       {sent: []*tar.Header{file("d/f", "new"), file("a", ""), file("b", ""), file("c", "")}, is: archive.ErrTooLarge},
 		"too large":                      {sent: []*tar.Header{file("d/f", "12345678901")}, is: archive.ErrTooLarge},
 		"cut off":                        {sent: []*tar.Header{file("d/f", "new")}, cut: true, denied: "unexpected EOF"},
+		"fails after its end":            {sent: []*tar.Header{file("d/f", "new")}, fails: true, is: io.ErrClosedPipe},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -144,8 +148,12 @@ func TestReceive(t *testing.T) {
 			if tt.cut {
 				stream.Truncate(513)
 			}
+			sent := io.Reader(&stream)
+			if tt.fails {
+				sent = io.MultiReader(sent, iotest.ErrReader(io.ErrClosedPipe))
+			}
 			m := &Mirror{MaxBytes: 10, MaxFiles: 4, Skipped: func(name, why string) { t.Errorf("skipped %s: %s", name, why) }}
-			err = m.receive(t.Context(), root, &plan{send: []string{"d", "d/f"}}, tree{"d": closed, "d/f": {size: 3, perm: 0o640, modTime: stamp}}, &stream)
+			err = m.receive(t.Context(), root, &plan{send: []string{"d", "d/f"}}, tree{"d": closed, "d/f": {size: 3, perm: 0o640, modTime: stamp}}, sent)
 			if !isRefusal(err, tt.denied, tt.is) {
 				t.Errorf("got error %v, want %q %v", err, tt.denied, tt.is)
 			}

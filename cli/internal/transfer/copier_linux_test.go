@@ -1,8 +1,10 @@
 package transfer
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -21,12 +23,15 @@ import (
 )
 
 // newSandbox returns a sandbox that is a directory of this machine, and that directory. A
-// file called cut breaks off.
+// file called cut breaks off, and no program starts that has to do with one called nochmod. The
+// home of the user "other" is the directory "other" in it.
 func newSandbox(t *testing.T) (sb *sandbox.Sandbox, home string) {
 	t.Helper()
 	home = t.TempDir()
 	me := envd.User{Name: "user", UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home, Shell: "/bin/sh"}
-	daemon, err := envd.New(envd.Options{Users: []envd.User{me}, Token: "secret", Path: os.Getenv("PATH")})
+	other := me
+	other.Name, other.Home = "other", filepath.Join(home, "other")
+	daemon, err := envd.New(envd.Options{Users: []envd.User{me, other}, Token: "secret", Path: os.Getenv("PATH")})
 	must.Do(t, err)
 	handler := daemon.Handler()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -35,6 +40,14 @@ func newSandbox(t *testing.T) (sb *sandbox.Sandbox, home string) {
 			w.Header().Set("Content-Length", "10")
 			fmt.Fprint(w, "begun")
 			panic(http.ErrAbortHandler)
+		case strings.HasSuffix(r.URL.Path, "/Start"):
+			body, _ := io.ReadAll(r.Body)
+			if bytes.Contains(body, []byte("nochmod")) {
+				w.WriteHeader(http.StatusForbidden)
+				return
+			}
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			handler.ServeHTTP(w, r)
 		case r.Header.Get("E2b-Sandbox-Port") != "":
 			handler.ServeHTTP(w, r)
 		case r.Method == http.MethodPost:
@@ -106,6 +119,7 @@ func TestUpload(t *testing.T) {
 		{at("plain"), "as"}, {at("plain"), "into/"}, {at("plain"), "~/home"},
 		{at("tool it's"), "bin/tool it's"}, {at("tool it's"), "bin/"}, {at("-x"), "./"}, {at("tree"), "copy"},
 	}, nil)
+	f.maxBytes = 1 // bounds downloads alone
 	if err := f.Check(); err != nil {
 		t.Error(err)
 	}
