@@ -168,6 +168,17 @@ func TestShrinking(t *testing.T) {
 	}
 }
 
+// TestNamesAreForgotten checks that a file with several names is remembered until its last name only: a
+// tree may have millions of such files.
+func TestNamesAreForgotten(t *testing.T) {
+	t.Parallel()
+	from, _ := saveAll(t, 0)
+	s := &saver{e: newEncoder(&bytes.Buffer{}), links: make(map[file]*linked), buffer: make([]byte, 1<<20), of: Section{Dir: opened(t, from)}}
+	if err := s.section(); err != nil || s.next != 3 || len(s.links) > 0 {
+		t.Errorf("got error %v, %d files with several names and %d that are remembered, want 3 and none", err, s.next, len(s.links))
+	}
+}
+
 // TestGrowing checks that nothing of a file is saved from behind its end, where it may have grown since
 // its size was read.
 func TestGrowing(t *testing.T) {
