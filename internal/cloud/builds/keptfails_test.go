@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
@@ -149,4 +150,26 @@ func TestCacheFails(t *testing.T) {
 	s.options.Cache.passed(lookUpAfter)
 	images.fails = &transport.Error{StatusCode: http.StatusServiceUnavailable}
 	broken(1, func() error { _, err := s.FromImage(t.Context(), "", "python:3"); return err })
+}
+
+// TestBaseGoesAway checks that a build fails if its base is deleted while the build begins.
+func TestBaseGoesAway(t *testing.T) {
+	t.Parallel()
+	meanwhile := func() {}
+	s := newWorld().serve(t, t.TempDir(), func(o *Options) {
+		o.Target = func(context.Context, engine.Name) (Target, error) { meanwhile(); return Target{}, nil }
+	})
+	s.built(t, "from", running("print"))
+	id := s.request(t, "job")
+	meanwhile = func() {
+		deleted := s.all.Delete(templates.ParseReference("from"), func(string) bool { return false })
+		if err := errors.Join(deleted, s.EmptyCache()); err != nil {
+			t.Error(err)
+		}
+		meanwhile = func() {}
+	}
+	must.Do(t, s.Start(id.template, id.build, Spec{FromTemplate: "from"}))
+	if status, _ := s.end(t, id); status.Failure == nil || status.Failure.Step != stepBase || !strings.HasPrefix(status.Failure.Message, layers.ErrGone.Error()) {
+		t.Errorf("got %s %+v, want %v", status.Status, status.Failure, layers.ErrGone)
+	}
 }
