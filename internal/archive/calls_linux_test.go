@@ -43,7 +43,11 @@ func TestEachCallFails(t *testing.T) {
 	t.Parallel()
 	stamp := time.Unix(1_000_000_000, 0)
 	entry := func(name string, kind byte, mode int64, target string) tar.Header {
-		return tar.Header{Name: name, Typeflag: kind, Mode: mode, Linkname: target, ModTime: stamp}
+		h := tar.Header{Name: name, Typeflag: kind, Mode: mode, Linkname: target, ModTime: stamp}
+		if kind == tar.TypeReg {
+			h.Size = 5
+		}
+		return h
 	}
 	entries := archived(t, entry("1", tar.TypeReg, 0o600, ""), entry("sub/", tar.TypeDir, 0o710, ""), entry("sub/a/", tar.TypeDir, 0o500, ""),
 		entry("sub/a/file", tar.TypeReg, 0o640, ""), entry("sub/a/link", tar.TypeSymlink, 0, "file"), entry("again", tar.TypeLink, 0, "sub/a/file"),
@@ -74,7 +78,7 @@ func TestEachCallFails(t *testing.T) {
 		number     uint32
 	}{
 		{"pack", "getdents64", unix.SYS_GETDENTS64}, {"pack", "readlinkat", unix.SYS_READLINKAT}, {"pack", "openat", unix.SYS_OPENAT},
-		{"pack", "newfstatat", unix.SYS_NEWFSTATAT}, {"pack", "fstat", unix.SYS_FSTAT}, {"pack", "write", unix.SYS_WRITE},
+		{"pack", "newfstatat", unix.SYS_NEWFSTATAT}, {"pack", "fstat", unix.SYS_FSTAT}, {"pack", "write", unix.SYS_WRITE}, {"pack", "read", unix.SYS_READ},
 		{"unpack", "mkdirat", unix.SYS_MKDIRAT}, {"unpack", "openat", unix.SYS_OPENAT}, {"unpack", "newfstatat", unix.SYS_NEWFSTATAT},
 		{"unpack", "linkat", unix.SYS_LINKAT}, {"unpack", "symlinkat", unix.SYS_SYMLINKAT}, {"unpack", "unlinkat", unix.SYS_UNLINKAT},
 		{"unpack", "fchmod", unix.SYS_FCHMOD}, {"unpack", "fchmodat2", unix.SYS_FCHMODAT2}, {"unpack", "utimensat", unix.SYS_UTIMENSAT},

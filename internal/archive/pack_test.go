@@ -145,6 +145,11 @@ func TestPackGone(t *testing.T) {
 	for _, entry := range listed {
 		must.Is(t, p.add(entry.Name(), entry), fs.ErrNotExist)
 	}
+	dir := t.TempDir()
+	must.Do(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	listed, err = os.ReadDir(dir) // each is looked at later
+	must.Do(t, errors.Join(err, os.Remove(filepath.Join(dir, "file"))))
+	must.Is(t, p.add("file", listed[0]), fs.ErrNotExist)
 	root, err := os.OpenRoot(t.TempDir())
 	must.Do(t, err)
 	must.Do(t, root.Close())
@@ -193,6 +198,9 @@ func TestPackFS(t *testing.T) {
 	short.MapFS["a"] = &fstest.MapFile{Data: []byte("text"), Sys: "short"}
 	unknown := all()
 	unknown.MapFS["a"] = &fstest.MapFile{Sys: "unknown"}
+	shut, lost := all(), all()
+	shut.MapFS["a"] = &fstest.MapFile{Sys: "shut"}
+	lost.MapFS["a"] = &fstest.MapFile{Sys: "shut", Mode: fs.ModeSymlink}
 	for what, tt := range map[string]struct {
 		done bool // the context has ended
 		from opened
@@ -202,6 +210,8 @@ func TestPackFS(t *testing.T) {
 		"stopped":             {true, all(), io.Discard, cause},
 		"a pipe":              {false, pipe, io.Discard, fs.ErrInvalid},
 		"a file that shrinks": {false, short, io.Discard, io.ErrUnexpectedEOF},
+		"a file that is shut": {false, shut, io.Discard, fs.ErrPermission},
+		"a link that is shut": {false, lost, io.Discard, fs.ErrPermission},
 		"without a size":      {false, unknown, io.Discard, fs.ErrPermission},
 		"a full disk":         {false, all(), writerFunc(func([]byte) (int, error) { return 0, fs.ErrPermission }), fs.ErrPermission},
 	} {
@@ -242,7 +252,8 @@ func TestPackFSNames(t *testing.T) {
 	}
 }
 
-// opened counts its open files. A file with Sys "short" ends before its size. The size of an open
+// opened counts its open files. A file with Sys "shut" cannot be
+// opened or read as a link. A file with Sys "short" ends before its size. The size of an open
 // file with Sys "unknown" cannot be read.
 type opened struct {
 	fstest.MapFS
@@ -250,12 +261,22 @@ type opened struct {
 }
 
 func (o opened) Open(name string) (fs.File, error) {
+	if file := o.MapFS[name]; file != nil && file.Sys == "shut" {
+		return nil, fs.ErrPermission
+	}
 	file, err := o.MapFS.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	*o.files++
 	return countedFile{file, o.files}, nil
+}
+
+func (o opened) ReadLink(name string) (string, error) {
+	if o.MapFS[name].Sys == "shut" {
+		return "", fs.ErrPermission
+	}
+	return o.MapFS.ReadLink(name)
 }
 
 type countedFile struct {

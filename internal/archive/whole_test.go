@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -159,5 +160,50 @@ func TestUnpackModesAndTimes(t *testing.T) {
 	}
 	for _, name := range []string{"closed", "above"} { // so that they can be removed
 		must.Do(t, os.Chmod(filepath.Join(dir, name), 0o700))
+	}
+}
+
+// TestUnpackCutOff checks that an archive that ends within an entry is an error.
+func TestUnpackCutOff(t *testing.T) {
+	t.Parallel()
+	whole := archived(t, tar.Header{Name: "a", Typeflag: tar.TypeReg, Size: 1000, Mode: 0o600}, tar.Header{Name: "b", Typeflag: tar.TypeReg, Mode: 0o600}).Bytes()
+	root := openRoot(t, t.TempDir())
+	for n, want := range map[int]error{
+		1: io.ErrUnexpectedEOF, 511: io.ErrUnexpectedEOF, 512: io.ErrUnexpectedEOF, 513: io.ErrUnexpectedEOF, 1511: io.ErrUnexpectedEOF,
+		1536: nil, 1537: io.ErrUnexpectedEOF, 2047: io.ErrUnexpectedEOF, 2048: nil, len(whole): nil,
+	} {
+		if err := into(root, nil).Unpack(t.Context(), bytes.NewReader(whole[:n])); !errors.Is(err, want) {
+			t.Errorf("the first %d of %d bytes: got %v, want %v", n, len(whole), err, want)
+		}
+	}
+	damaged := bytes.Clone(whole)
+	damaged[0] ^= 1
+	must.Is(t, into(root, nil).Unpack(t.Context(), bytes.NewReader(damaged)), tar.ErrHeader)
+}
+
+// TestUnpackMovedAway checks that a tree that is moved away while it is unpacked is an error, on the way
+// down and on the way up again, and that nothing is left open.
+func TestUnpackMovedAway(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows moves no directory that is open")
+	}
+	deep := strings.Repeat("d/", maxOpenDirs+2)
+	directory := func(name string) tar.Header {
+		return tar.Header{Name: name, Typeflag: tar.TypeDir, Mode: 0o700}
+	}
+	pipe := tar.Header{Name: "d/pipe", Typeflag: tar.TypeFifo}
+	for what, entries := range map[string][]tar.Header{
+		"up":    {directory("d/"), {Name: deep + "f", Typeflag: tar.TypeReg, Mode: 0o600}, pipe},
+		"down":  {directory("d/"), {Name: deep + "pipe", Typeflag: tar.TypeFifo}, directory("d/x/")},
+		"again": {directory("d/"), pipe, directory("other/")},
+	} {
+		dir := t.TempDir()
+		u := into(openRoot(t, dir), func(string, string) {
+			must.Do(t, os.Rename(filepath.Join(dir, "d"), filepath.Join(dir, "moved")))
+		})
+		if err := u.Unpack(t.Context(), archived(t, entries...)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: got %v, want %v", what, err, fs.ErrNotExist)
+		}
 	}
 }

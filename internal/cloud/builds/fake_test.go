@@ -47,6 +47,8 @@ type world struct {
 	begun   []string                             // images with which sandboxes began; "": a built-in template
 	asked   []engine.Resources                   // resources that sandboxes were to have
 	saved   int                                  // number of checkpoints
+	sharing func() layers.Sharing                // nil: sandboxes begin with copies
+	left    map[string]int                       // number of calls of a kind up to the one that fails; nil: none does
 }
 
 func newWorld() *world {
@@ -86,11 +88,27 @@ func (w *world) launch(_ context.Context, spec lifecycle.Spec) (Sandbox, error) 
 	return s, nil
 }
 
+// fail reports whether a call of a kind is the one that fails.
+func (w *world) fail(kind string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, counted := w.left[kind]
+	if counted {
+		w.left[kind]--
+	}
+	return n == 1
+}
+
 // building answers the routes for builds, and records the requests. An archive that a sandbox packs
 // contains the name of the sandbox's image.
 func (s *fakeSandbox) building(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	did := strings.TrimPrefix(r.URL.Path, "/local/")
+	if s.world.fail("request") {
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		_, _ = io.WriteString(w, `{"message":"the disk is full"}`)
+		return
+	}
 	switch did {
 	case "pack":
 		if query.Get("source") == "/missing" {
@@ -238,7 +256,7 @@ func (w *world) serve(t *testing.T, dir string, change ...func(*Options)) *serve
 	st, err := store.Open(t.Context(), dir)
 	must.Do(t, err)
 	quiet := slog.New(slog.DiscardHandler)
-	s := &server{store: st, layers: layers.Open(layers.Options{Store: st}), dir: dir}
+	s := &server{store: st, layers: layers.Open(layers.Options{Store: st, Sharing: w.sharing}), dir: dir}
 	o := Options{Store: st, Layers: s.layers, Cache: OpenCache(st, s.layers, quiet), Launch: w.launch, Describe: func(name engine.Name, asked engine.Resources) string {
 		return fmt.Sprintf("%s sandboxes have %+v", name, asked)
 	}, Path: "/bin"}

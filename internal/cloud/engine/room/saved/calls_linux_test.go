@@ -168,6 +168,44 @@ func TestShrinking(t *testing.T) {
 	}
 }
 
+// TestNamesAreForgotten checks that a file with several names is remembered until its last name only: a
+// tree may have millions of such files.
+func TestNamesAreForgotten(t *testing.T) {
+	t.Parallel()
+	from, _ := saveAll(t, 0)
+	s := &saver{e: newEncoder(&bytes.Buffer{}), links: make(map[file]*linked), buffer: make([]byte, 1<<20), of: Section{Dir: opened(t, from)}}
+	if err := s.section(); err != nil || s.next != 3 || len(s.links) > 0 {
+		t.Errorf("got error %v, %d files with several names and %d that are remembered, want 3 and none", err, s.next, len(s.links))
+	}
+}
+
+// TestGrowing checks that nothing of a file is saved from behind its end, where it may have grown since
+// its size was read.
+func TestGrowing(t *testing.T) {
+	t.Parallel()
+	const hole = 64 << 10
+	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	must.Do(t, err)
+	defer f.Close()
+	_, err = f.WriteAt(bytes.Repeat([]byte("x"), hole), hole)
+	must.Do(t, err)
+	if begin, err := unix.Seek(int(f.Fd()), 0, unix.SEEK_DATA); err != nil || begin != hole {
+		t.Skipf("this file system keeps no such hole: data begins at %d, %v", begin, err)
+	}
+	for _, size := range []int64{0, 1, hole - 1, hole, hole + 1, 2*hole - 1, 2 * hole, 2*hole + 1} {
+		var got, want bytes.Buffer
+		s, e := &saver{e: newEncoder(&got), buffer: make([]byte, 1<<10)}, newEncoder(&want)
+		if n := min(size, 2*hole) - hole; n > 0 {
+			e.extent(hole, n)
+			e.bytes(bytes.Repeat([]byte("x"), int(n)))
+		}
+		must.Do(t, errors.Join(s.content(f, size), s.e.finish(), e.finish()))
+		if !bytes.Equal(got.Bytes(), want.Bytes()) {
+			t.Errorf("with %d bytes: got %d bytes of content, want %d", size, got.Len(), want.Len())
+		}
+	}
+}
+
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
