@@ -29,6 +29,7 @@ const (
 	noProcessLimit = "the kubelets limit the processes of a pod, if they are told to"
 	noDiskLimit    = "the kubelet ends a pod that writes more"
 	noResize       = "a pod keeps the resources of its start"
+	noClosing      = "with --trust-network-policy, the policies of the cluster decide what pods reach, and they do not know which sandbox has no network"
 	noRules        = "pods have the network of the cluster, not the server's"
 )
 

@@ -65,7 +65,7 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 		return nil, err
 	}
 	defer end()
-	if err := errors.Join(o.Limits.WithDefaults().Check(), e.promises().CheckOptions(o)); err != nil {
+	if err := errors.Join(o.Limits.WithDefaults().Check(), e.promises().CheckOptions(o), e.checkNetwork(o)); err != nil {
 		return nil, err
 	}
 	if err := e.removeLeftovers(ctx); err != nil {
@@ -82,6 +82,7 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 	at, made, err := e.createOnce(ctx, o, name)
 	if !made {
 		s.end()
+		e.watch.forget(name)
 		return nil, err
 	}
 	s.name, s.object = at.name, at.uid
@@ -140,7 +141,7 @@ func (e *Engine) create(ctx context.Context, o engine.SandboxOptions, name strin
 		err = errors.Join(&existsError{name}, err)
 	}
 	if err != nil {
-		return place{name: name}, fmt.Errorf("create the object %s: %w", name, err)
+		return place{name: name}, fmt.Errorf("create the object %s: %w", name, explained(err))
 	}
 	return place{name, made.GetUID()}, nil
 }
