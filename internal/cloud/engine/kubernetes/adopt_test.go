@@ -46,15 +46,21 @@ type childServer struct {
 	Kubeconfig, Namespace, ID string
 	Keeps                     bool          // it stores a record
 	Lease                     time.Duration // see Options
+	Pauses                    bool          // it has homes, and pauses the sandbox that it keeps
 }
 
-// serve starts a sandbox, writes its record, and waits for its end by a signal.
+// serve starts a sandbox, writes its record, and waits for its end by a signal. It may also pause the
+// sandbox, and does not store the record of the pause.
 func (c childServer) serve(ctx context.Context) error {
 	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(c.Kubeconfig))
 	if err != nil {
 		return err
 	}
-	e, err := Open(ctx, Options{Config: config, Namespace: c.Namespace, Image: kubetest.Python, ProgramImage: kubetest.Program, Secret: secret, lease: c.Lease})
+	o := Options{Config: config, Namespace: c.Namespace, Image: kubetest.Python, ProgramImage: kubetest.Program, Secret: secret, lease: c.Lease}
+	if c.Pauses {
+		o.HomeBytes = 16 << 20
+	}
+	e, err := Open(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -67,6 +73,9 @@ func (c childServer) serve(ctx context.Context) error {
 			return err
 		}
 	}
+	if c.Pauses {
+		return s.Freeze(ctx)
+	}
 	select {}
 }
 
@@ -76,7 +85,7 @@ const shortLease = 4 * time.Second
 // startServer starts a server in a process of its own. kill kills it.
 func startServer(t *testing.T, c *kubetest.Cluster, id string, keeps bool) (out *bufio.Reader, kill func()) {
 	t.Helper()
-	return childServer{string(c.Kubeconfig()), c.Namespace, id, keeps, shortLease}.start(t)
+	return childServer{Kubeconfig: string(c.Kubeconfig()), Namespace: c.Namespace, ID: id, Keeps: keeps, Lease: shortLease}.start(t)
 }
 
 // start starts the server.

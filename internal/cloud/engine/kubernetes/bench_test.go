@@ -37,7 +37,8 @@ func launch(b *testing.B, e *Engine, prefix string, n int) (all []engine.Sandbox
 			id := fmt.Sprintf("%s-%d", prefix, i)
 			s, err := e.NewSandbox(patience.Context(b), engine.SandboxOptions{ID: id, Limits: small, Config: guest.Config{SandboxID: id}})
 			if err == nil {
-				all[i], err = s, healthy(patience.Context(b), s)
+				all[i] = s
+				_, err = output(patience.Context(b), s, ":")
 			}
 			if err == nil && e.lasts() {
 				err = s.(engine.Lasting).Keep(patience.Context(b), recordFor(time.Hour))
@@ -82,6 +83,19 @@ func BenchmarkCluster(b *testing.B) {
 			b.StartTimer()
 		}
 	})
+	b.Run("cold, baked", func(b *testing.B) {
+		c.AddImage(b, kubetest.Baked)
+		baked := open(b, c, func(o *Options) {
+			o.Secret, o.Image, o.ProgramImage, o.TrustNetworkPolicy = secret, kubetest.Baked, kubetest.Baked, true
+		})
+		b.ResetTimer()
+		for n := range b.N {
+			closing := launch(b, baked, fmt.Sprintf("baked-%d", n), 1)
+			b.StopTimer()
+			closeAll(b, closing)
+			b.StartTimer()
+		}
+	})
 	b.Run("20 at once, cold", func(b *testing.B) {
 		for n := range b.N {
 			closing := launch(b, cold, fmt.Sprintf("crowd-%d", n), many)
@@ -104,7 +118,7 @@ func BenchmarkCluster(b *testing.B) {
 			f := patience.Receive(b, "the sandbox is found", found)
 			s, err := f.Open(engine.SandboxOptions{ID: f.ID, Config: guest.Config{SandboxID: f.ID}})
 			must.Do(b, err)
-			must.Do(b, healthy(patience.Context(b), s))
+			run(b, s, ":")
 			b.StopTimer()
 			must.Do(b, s.Close())
 			must.Do(b, e.Close())

@@ -26,24 +26,31 @@ func TestCreateIsRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer func(w http.ResponseWriter, n int) // to the n-th request
 		want   []string                           // methods of the requests
+		says   string                             // a part of the error
 	}{
 		"the connection breaks": {func(w http.ResponseWriter, _ int) {
 			conn, _, err := w.(http.Hijacker).Hijack()
 			if err == nil {
 				conn.Close()
 			}
-		}, []string{"POST", "DELETE"}},
-		"it exists": {func(w http.ResponseWriter, _ int) { refuse(w, http.StatusConflict, "AlreadyExists", "it exists") }, []string{"POST"}},
+		}, []string{"POST", "DELETE"}, "EOF"},
+		"it exists": {func(w http.ResponseWriter, _ int) { refuse(w, http.StatusConflict, "AlreadyExists", "it exists") }, []string{"POST"}, "it exists"},
 		"a quota is new": {func(w http.ResponseWriter, n int) {
 			if n < 3 {
 				refuse(w, http.StatusForbidden, "Forbidden", "status unknown for quota: sandboxes, resources: count/sandboxes.agents.x-k8s.io")
 				return
 			}
 			refuse(w, http.StatusConflict, "AlreadyExists", "it exists")
-		}, []string{"POST", "POST", "POST"}},
+		}, []string{"POST", "POST", "POST"}, "it exists"},
 		"a quota is used up": {func(w http.ResponseWriter, _ int) {
 			refuse(w, http.StatusForbidden, "Forbidden", "exceeded quota: sandboxes, used: 3, limited: 3")
-		}, []string{"POST"}},
+		}, []string{"POST"}, "exceeded quota: sandboxes"},
+		"credentials have expired": {func(w http.ResponseWriter, _ int) {
+			refuse(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+		}, []string{"POST"}, "which may have expired: log in to it again"},
+		"its kind is gone": {func(w http.ResponseWriter, _ int) {
+			refuse(w, http.StatusNotFound, "NotFound", "the server could not find the requested resource")
+		}, []string{"POST"}, "no sandboxes.agents.x-k8s.io in the version v1beta1: install agent-sandbox 0.5"},
 	} {
 		var mu sync.Mutex
 		var got []string
@@ -60,14 +67,47 @@ func TestCreateIsRefused(t *testing.T) {
 		}))
 		defer server.Close()
 		e := engineOn(t, server.URL, "")
-		if s, err := e.newSandbox(t.Context(), engine.SandboxOptions{ID: "one"}); err == nil {
-			t.Errorf("%s: made %v", name, s)
+		if s, err := e.newSandbox(t.Context(), engine.SandboxOptions{ID: "one"}); !says(err, tt.says) {
+			t.Errorf("%s: made %v, %v, want %q", name, s, err, tt.says)
 		}
 		mu.Lock()
-		if !slices.Equal(got, tt.want) || len(e.sandboxes)+len(e.leftovers) > 0 {
-			t.Errorf("%s: requests %v, want %v; kept %v, %v", name, got, tt.want, e.sandboxes, e.leftovers)
+		if !slices.Equal(got, tt.want) || len(e.sandboxes)+len(e.leftovers)+len(e.watch.pods.changed) > 0 {
+			t.Errorf("%s: requests %v, want %v; kept %v, %v, %v", name, got, tt.want, e.sandboxes, e.leftovers, e.watch.pods.changed)
 		}
 		mu.Unlock()
+	}
+}
+
+// noEgress is the egress of a sandbox without a network.
+type noEgress struct{ engine.Egress }
+
+func (noEgress) Closed() bool { return true }
+
+// TestTrustNetworkPolicy checks that an engine which does not restrict networks makes no sandbox that is to
+// have none, and that only its sandboxes with the program in their image have no installer.
+func TestTrustNetworkPolicy(t *testing.T) {
+	t.Parallel()
+	e := engineOn(t, "http://127.0.0.1:1", "")
+	e.options.ProgramImage, e.options.Image = "program:1", "python:1"
+	baked, closed := engine.SandboxOptions{ID: "one", Image: &engine.Image{Reference: "program:1"}}, engine.SandboxOptions{ID: "one", Egress: noEgress{}}
+	installers := func(o engine.SandboxOptions) (n int) {
+		pod := e.pod(o)
+		if mounts := len(pod.Containers[0].VolumeMounts); mounts != len(pod.InitContainers) || mounts != len(pod.Volumes) {
+			t.Errorf("it has %d mounts, and the volumes %v", mounts, pod.Volumes)
+		}
+		return len(pod.InitContainers)
+	}
+	if n := installers(baked); n != 1 {
+		t.Errorf("%d installers close the network, want 1", n)
+	}
+	e.options.TrustNetworkPolicy = true
+	if n, others := installers(baked), installers(closed); n != 0 || others != 1 {
+		t.Errorf("%d installers for the program in the image, and %d without it", n, others)
+	}
+	_, err := e.NewSandbox(t.Context(), closed)
+	must.Is(t, err, &engine.LackError{Feature: engine.NetworkRules})
+	if !says(err, "--trust-network-policy") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -30,6 +30,9 @@ var (
 	reviews        = schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews"}
 )
 
+// installIt is the remedy for a cluster without agent-sandbox, or with another version.
+const installIt = "install agent-sandbox 0.5"
+
 // Examine implements [kubelink.Engine].
 func (Linked) Examine(ctx context.Context, o kubelink.Options, logger *slog.Logger) []kubelink.Check {
 	logTo(logger)
@@ -115,7 +118,7 @@ func (x *examination) agentSandbox() kubelink.Check {
 			versions = append(versions, version.Version)
 		}
 	}
-	const remedy = "install agent-sandbox 0.5, from github.com/kubernetes-sigs/agent-sandbox"
+	const remedy = installIt + ", from github.com/kubernetes-sigs/agent-sandbox"
 	switch {
 	case len(versions) == 0:
 		c.Failed, c.Detail, c.Remedy = true, "the cluster has no "+sandboxes.GroupResource().String(), remedy

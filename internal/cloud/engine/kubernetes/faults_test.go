@@ -12,6 +12,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
@@ -150,6 +151,34 @@ print(len(held))'`, port, port))
 		})
 		refused(t, "many", engine.Limits{}, "exceeded quota: none")
 	})
+	t.Run("kinds of another version", func(t *testing.T) { otherVersion(t, c, e) }) // the cluster is of no use after it
+}
+
+// otherVersion checks that neither a server nor a sandbox starts when the cluster has the kind of sandboxes in
+// another version alone.
+func otherVersion(t *testing.T, c *kubetest.Cluster, e *Engine) {
+	t.Helper()
+	path := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + sandboxes.GroupResource().String()
+	var definition map[string]any
+	must.Do(t, c.Call(t.Context(), http.MethodGet, path, nil, &definition))
+	versions, _, err := unstructured.NestedSlice(definition, "spec", "versions")
+	must.Do(t, err)
+	for _, version := range versions {
+		of := version.(map[string]any)
+		of["served"] = of["name"] != sandboxes.Version
+	}
+	must.Do(t, c.Call(t.Context(), http.MethodPatch, path, map[string]any{"spec": map[string]any{"versions": versions}}, nil))
+	const want = "no sandboxes.agents.x-k8s.io in the version v1beta1: install agent-sandbox 0.5"
+	patience.Until(t, "the version is served no longer", func() bool {
+		other, err := Open(t.Context(), Options{Config: e.options.Config, Namespace: c.Namespace, ProgramImage: kubetest.Program})
+		if err == nil {
+			must.Do(t, other.Close())
+		}
+		return says(err, want)
+	})
+	if _, err := e.NewSandbox(patience.Context(t), engine.SandboxOptions{ID: "late"}); !says(err, want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
 }
 
 // TestServersShare checks on a cluster that servers with one secret make one sandbox for one request, and

@@ -102,6 +102,10 @@ func TestHome(t *testing.T) {
 		patience.Receive(t, "the paused sandbox ends at the first server", s.Done())
 		gone(t, "one")
 	})
+	t.Run("its server is killed while it pauses", func(t *testing.T) {
+		killedPausing(t, c)
+		gone(t, "pausing")
+	})
 	t.Run("its server died while it resumed", func(t *testing.T) {
 		e := open(t, c, withHome)
 		s, running := start(t, e, "two").(engine.Lasting), recordFor(time.Hour)
@@ -145,4 +149,36 @@ func TestHome(t *testing.T) {
 		}
 		gone(t, "three")
 	})
+}
+
+// killedPausing checks that another server resumes a sandbox whose server was killed while it paused the
+// sandbox, and had not stored the record of the pause.
+func killedPausing(t *testing.T, c *kubetest.Cluster) {
+	t.Helper()
+	child := childServer{Kubeconfig: string(c.Kubeconfig()), Namespace: c.Namespace, ID: "pausing", Lease: shortLease, Keeps: true, Pauses: true}
+	out, kill := child.start(t)
+	line, err := out.ReadBytes('\n')
+	must.Do(t, err)
+	var kept engine.Record
+	must.Do(t, json.Unmarshal(line, &kept))
+	patience.Until(t, "the object is suspended", func() bool {
+		var o struct {
+			Spec struct{ OperatingMode string }
+		}
+		must.Do(t, c.Call(t.Context(), "GET", child.path(), nil, &o))
+		return o.Spec.OperatingMode == modeSuspended
+	})
+	kill()
+	_, all := adopting(t, c)
+	f := patience.Receive(t, "the sandbox is found", all)
+	if !f.Record.Paused || !f.Record.StartedAt.Equal(kept.StartedAt) || f.Record.Template != kept.Template {
+		t.Errorf("found %+v, want %+v, paused", f.Record, kept)
+	}
+	s, err := f.Open(engine.SandboxOptions{ID: child.ID, Config: guest.Config{SandboxID: child.ID}})
+	must.Do(t, err)
+	must.Do(t, s.Thaw(patience.Context(t)))
+	must.Do(t, s.Keep(t.Context(), kept))
+	must.Do(t, healthy(patience.Context(t), s))
+	must.Do(t, s.Freeze(patience.Context(t)))
+	must.Do(t, s.Close())
 }

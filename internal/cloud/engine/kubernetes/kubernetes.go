@@ -29,7 +29,8 @@ type Options struct {
 	Namespace string       // namespace of the sandboxes; "": "default"
 	Image     string       // image of sandboxes that specify no image; "": DefaultImage
 	// ProgramImage is an image that contains, at [guest.Program], the program for pods in this
-	// version. An init container copies the program into each pod.
+	// version. An init container copies the program into each pod. With TrustNetworkPolicy, sandboxes
+	// that have this image themselves need no init container, and start sooner.
 	ProgramImage string
 	RuntimeClass string   // runtime class of the pods; "": the cluster's default
 	Denied       []string // networks that pods cannot reach, in addition to those that are not part of the internet
@@ -145,14 +146,33 @@ func (e *Engine) connect(ctx context.Context) (err error) {
 	}
 	_, err = e.objects().List(ctx, metav1.ListOptions{Limit: 1})
 	switch {
-	case apierrors.IsNotFound(err):
-		return fmt.Errorf("the cluster has no %s: install agent-sandbox 0.5: %w", sandboxes.GroupResource(), err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("list sandboxes of the namespace %s: %w", e.options.Namespace, err)
+	case noKind(err):
+		return explained(err)
 	case err != nil:
 		return err
 	}
 	return e.setPools(ctx)
+}
+
+// explained adds the remedy to the error of a request about the kind of sandboxes, if the cluster does not
+// have the kind in the version of the engine, or refuses the credentials.
+func explained(err error) error {
+	switch {
+	case noKind(err):
+		return fmt.Errorf("the cluster has no %s in the version %s: %s: %w", sandboxes.GroupResource(), sandboxes.Version, installIt, err)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%w; %s", err, remedyOf(err))
+	}
+	return err
+}
+
+// noKind reports whether the cluster does not serve the kind of a request. It says this as it says that an
+// object is not there, but without the name of one.
+func noKind(err error) bool {
+	found, ok := errors.AsType[*apierrors.StatusError](err)
+	return ok && apierrors.IsNotFound(err) && (found.ErrStatus.Details == nil || found.ErrStatus.Details.Name == "")
 }
 
 // NewSandbox creates a Sandbox object and returns when the envd of its pod is ready. ctx limits

@@ -183,6 +183,8 @@ func TestIsOver(t *testing.T) {
 	}
 	waits := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "2"}}
 	placed := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "2"}, Spec: corev1.PodSpec{NodeName: "node"}}
+	begins := placed.DeepCopy()
+	begins.Status.InitContainerStatuses = []corev1.ContainerStatus{ends(installer, 0, "Completed")}
 	const noVolume = "pod has unbound immediate PersistentVolumeClaims"
 	for name, tt := range map[string]struct {
 		event *corev1.Event
@@ -196,6 +198,7 @@ func TestIsOver(t *testing.T) {
 		"no room, and then there was": {event("Pod", "2", failedScheduling, "no room"), placed, true},
 		"no volume yet":               {event("Pod", "2", failedScheduling, noVolume), waits, true},
 		"no mount":                    {event("Pod", "2", "FailedMount", "no device"), placed, false},
+		"no mount, and then it began": {event("Pod", "2", "FailedMount", "no device"), begins, true},
 	} {
 		if got := isOver(tt.event, tt.pod); got != tt.want {
 			t.Errorf("%s: got %v", name, got)
@@ -212,7 +215,7 @@ func TestObjectIsRemoved(t *testing.T) {
 		want   error
 	}{"it is gone": {says404, errRemoved}, "it cannot be read": {denies, nil}} {
 		s, _ := withAnswers(t, answers{http.MethodGet: {tt.answer}}, Options{})
-		if err := s.engine.refused(t.Context(), s.name); !errors.Is(err, tt.want) {
+		if err := s.engine.refused(t.Context(), s.name, nil); !errors.Is(err, tt.want) {
 			t.Errorf("%s: got %v, want %v", name, err, tt.want)
 		}
 	}

@@ -3,8 +3,20 @@ package kubernetes
 import (
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
+
+// checkNetwork refuses a sandbox without a network if this engine does not restrict networks.
+func (e *Engine) checkNetwork(o engine.SandboxOptions) error {
+	if e.options.TrustNetworkPolicy && closed(o) {
+		return engine.Lackf(engine.NetworkRules, "%s", noClosing)
+	}
+	return nil
+}
+
+// closed reports whether a sandbox is to reach nothing.
+func closed(o engine.SandboxOptions) bool { return o.Egress != nil && o.Egress.Closed() }
 
 // deniedNetworks returns the networks that the installer closes. They are arguments of the
 // installer. In these networks, pods reach only their DNS servers. If closed is set, pods reach

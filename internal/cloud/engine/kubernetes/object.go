@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,22 +67,17 @@ func (o *object) failure() string {
 	return ""
 }
 
-// warning is an Event with the type Warning, with only the fields that the watch uses.
-type warning struct {
-	metav1.ObjectMeta `json:"metadata"`
-	InvolvedObject    struct {
-		Kind string `json:"kind"`
-		Name string `json:"name"`
-	} `json:"involvedObject"`
-}
-
-// about returns the name of the sandbox that a warning is about. The claim of its home has a name of its
-// own.
-func (w *warning) about() string {
-	if w.InvolvedObject.Kind == "PersistentVolumeClaim" {
-		return strings.TrimPrefix(w.InvolvedObject.Name, homeVolume+"-")
+// startOf returns the name of the sandbox whose start an event may end, and "" if the event is none of
+// refusals. The claim of a sandbox's home has a name of its own.
+func startOf(event *corev1.Event) string {
+	about := event.InvolvedObject
+	switch {
+	case !slices.Contains(refusals, event.Reason) || awaitsVolume(event):
+		return ""
+	case about.Kind == "PersistentVolumeClaim":
+		return strings.TrimPrefix(about.Name, homeVolume+"-")
 	}
-	return w.InvolvedObject.Name
+	return about.Name
 }
 
 // decode converts an object from the dynamic client to the type T.

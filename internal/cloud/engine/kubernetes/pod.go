@@ -77,7 +77,7 @@ func (e *Engine) pod(o engine.SandboxOptions) corev1.PodSpec {
 		Volumes:         []corev1.Volume{{Name: programVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
 		InitContainers: []corev1.Container{{
 			Name: installer, Image: e.options.ProgramImage, ImagePullPolicy: corev1.PullIfNotPresent,
-			Command:      append([]string{guest.Program, guest.InstallArgument, installDir + guest.Program}, e.deniedNetworks(o.Egress != nil && o.Egress.Closed())...),
+			Command:      append([]string{guest.Program, guest.InstallArgument, installDir + guest.Program}, e.deniedNetworks(closed(o))...),
 			VolumeMounts: []corev1.VolumeMount{{Name: programVolume, MountPath: installDir}},
 			// Its reason, when it fails, is in its output.
 			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
@@ -98,7 +98,16 @@ func (e *Engine) pod(o engine.SandboxOptions) corev1.PodSpec {
 	if e.options.RuntimeClass != "" {
 		spec.RuntimeClassName = &e.options.RuntimeClass
 	}
+	if e.baked(o) {
+		spec.InitContainers, spec.Volumes, spec.Containers[0].VolumeMounts = nil, nil, nil
+	}
 	return spec
+}
+
+// baked reports whether the pod of a sandbox needs no installer: its image has the program already, and its
+// network stays as it is.
+func (e *Engine) baked(o engine.SandboxOptions) bool {
+	return e.options.TrustNetworkPolicy && e.image(o) == e.options.ProgramImage
 }
 
 // image returns the image of a sandbox.

@@ -24,7 +24,7 @@ const eventPause = 2 * time.Second
 
 // awaitPod waits until the container of a sandbox's pod runs. If the container will never run, the
 // error contains the cluster's reason. It takes no notice of a pod that is being deleted, or that has the
-// UID old. It sends requests only while the watches show trouble.
+// UID old. It sends requests only while the watches show trouble, and none after the trouble is over.
 func (e *Engine) awaitPod(ctx context.Context, name string, old types.UID) (*corev1.Pod, error) {
 	look := time.NewTicker(eventPause)
 	look.Stop()
@@ -32,8 +32,11 @@ func (e *Engine) awaitPod(ctx context.Context, name string, old types.UID) (*cor
 	looking := false
 	for {
 		pod, changed := e.watch.pod(name)
+		if pod != nil && (pod.UID == old || pod.DeletionTimestamp != nil) {
+			pod = nil
+		}
 		switch {
-		case pod == nil || pod.UID == old || pod.DeletionTimestamp != nil:
+		case pod == nil:
 		case running(pod):
 			return pod, nil
 		case pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded:
@@ -43,7 +46,7 @@ func (e *Engine) awaitPod(ctx context.Context, name string, old types.UID) (*cor
 				return nil, err
 			}
 		}
-		troubled, news, warning := e.troubled(name)
+		troubled, news, warning := e.troubled(name, pod)
 		switch {
 		case troubled && !looking:
 			look.Reset(eventPause)
@@ -56,7 +59,7 @@ func (e *Engine) awaitPod(ctx context.Context, name string, old types.UID) (*cor
 		case <-news:
 		case <-warning:
 		case <-look.C:
-			if err := e.refused(ctx, name); err != nil {
+			if err := e.refused(ctx, name, pod); err != nil {
 				return nil, err
 			}
 		case <-ctx.Done():
@@ -66,12 +69,13 @@ func (e *Engine) awaitPod(ctx context.Context, name string, old types.UID) (*cor
 }
 
 // troubled reports whether refused may find a reason: the watches have no object of the name, one with an
-// error of its controller, or a warning. It also returns channels that are closed at the next change of the
-// object, and at the next warning.
-func (e *Engine) troubled(name string) (_ bool, news, warning <-chan struct{}) {
+// error of its controller, or a warning that is not over. pod is the pod of the sandbox, or nil if there is
+// none yet. troubled also returns channels that are closed at the next change of the object, and at the next
+// warning.
+func (e *Engine) troubled(name string, pod *corev1.Pod) (_ bool, news, warning <-chan struct{}) {
 	o, news := e.watch.objects.get(name)
 	last, warning := e.watch.warnings.get(name)
-	return o == nil || last != nil || o.failure() != "", news, warning
+	return o == nil || o.failure() != "" || last != nil && !isOver(last, pod), news, warning
 }
 
 // running reports whether the container of the sandbox runs.
@@ -138,12 +142,12 @@ const (
 
 // refused returns the reason if a pod that does not run yet will not run. The reason is the error
 // of the controller that creates the pod, or else the newest event with one of the reasons in
-// refusals. refused returns nil if the pod may still run.
-func (e *Engine) refused(ctx context.Context, name string) error {
+// refusals. refused returns nil if the pod may still run. It asks the API server, because the watches may
+// be behind, and pod is the pod that they have.
+func (e *Engine) refused(ctx context.Context, name string, pod *corev1.Pod) error {
 	if err := e.notMade(ctx, name); err != nil {
 		return err
 	}
-	pod, _ := e.watch.pod(name)
 	all := slices.DeleteFunc(e.eventsOf(ctx, name), func(event *corev1.Event) bool { return isOver(event, pod) })
 	if e.options.HomeBytes > 0 {
 		all = append(all, e.eventsOf(ctx, homeVolume+"-"+name)...)
@@ -152,17 +156,30 @@ func (e *Engine) refused(ctx context.Context, name string) error {
 }
 
 // isOver reports whether an event says nothing about the future of a pod, which is nil if there is none
-// yet: it is about an earlier pod of that name, or the scheduler waited until a volume was there.
+// yet: it is about an earlier pod of that name, or about a step of the start that the pod has behind it.
 func isOver(event *corev1.Event, pod *corev1.Pod) bool {
 	switch {
 	case event.InvolvedObject.Kind != "Pod":
 		return false
 	case pod == nil || event.InvolvedObject.UID != pod.UID:
 		return true
-	case event.Reason != failedScheduling:
-		return false
+	case event.Reason == failedScheduling:
+		return pod.Spec.NodeName != "" || awaitsVolume(event)
 	}
-	return pod.Spec.NodeName != "" || strings.Contains(strings.ToLower(event.Message), "persistentvolumeclaim")
+	return begun(pod) // its network and its volumes are there
+}
+
+// awaitsVolume reports whether an event only says that the scheduler waits until a volume is there. If the
+// volume cannot be made, this has an event of its own.
+func awaitsVolume(event *corev1.Event) bool {
+	return event.Reason == failedScheduling && strings.Contains(strings.ToLower(event.Message), "persistentvolumeclaim")
+}
+
+// begun reports whether a container of the pod runs or has run.
+func begun(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(c corev1.ContainerStatus) bool {
+		return c.State.Running != nil || c.State.Terminated != nil
+	})
 }
 
 // whyNotReady returns the newest warning about a sandbox's pod, and nil if there is none.

@@ -1,6 +1,8 @@
 package kubernetes
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
@@ -29,6 +31,7 @@ const (
 	noProcessLimit = "the kubelets limit the processes of a pod, if they are told to"
 	noDiskLimit    = "the kubelet ends a pod that writes more"
 	noResize       = "a pod keeps the resources of its start"
+	noClosing      = "with --trust-network-policy, the policies of the cluster decide what pods reach, and they do not know which sandbox has no network"
 	noRules        = "pods have the network of the cluster, not the server's"
 )
 
@@ -59,3 +62,37 @@ func (e *Engine) promises() engine.Promises {
 		engine.Resizes:      noResize,
 	}
 }
+
+// SetEgress does nothing, because pods do not use the egress of the server.
+func (s *sandbox) SetEgress(engine.Egress) {}
+
+// Hold returns an error: see [engine.Pauses].
+func (s *sandbox) Hold(context.Context) error { return s.lacks(engine.Pauses) }
+
+// Save returns an error: see [engine.SavedFiles].
+func (s *sandbox) Save(context.Context, string) error { return s.lacks(engine.SavedFiles) }
+
+// SaveLayer returns an error: see [engine.SharedLayers].
+func (s *sandbox) SaveLayer(context.Context, string) (func() error, error) {
+	return nil, s.lacks(engine.SharedLayers)
+}
+
+// Resize returns an error, because the engine cannot resize running sandboxes.
+func (s *sandbox) Resize(context.Context, engine.Limits) error {
+	return engine.Lackf(engine.Resizes, "%s", noResize)
+}
+
+// SaveMemory returns an error that matches [errors.ErrUnsupported].
+func (s *sandbox) SaveMemory(context.Context, string) error {
+	return fmt.Errorf("%w: %w", errors.ErrUnsupported, s.lacks(engine.SavedMemory))
+}
+
+func (s *sandbox) lacks(f engine.Feature) error {
+	return fmt.Errorf("kubernetes: %w", s.engine.promises().Check(f))
+}
+
+// Memory returns 0: only the cluster's metrics contain the memory usage.
+func (s *sandbox) Memory() int64 { return 0 }
+
+// Usage returns false: only the cluster's metrics contain the usage.
+func (s *sandbox) Usage() (engine.Usage, bool) { return engine.Usage{}, false }

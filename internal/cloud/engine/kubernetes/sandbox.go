@@ -1,24 +1,16 @@
 package kubernetes
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/tunnel"
@@ -65,7 +57,7 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 		return nil, err
 	}
 	defer end()
-	if err := errors.Join(o.Limits.WithDefaults().Check(), e.promises().CheckOptions(o)); err != nil {
+	if err := errors.Join(o.Limits.WithDefaults().Check(), e.promises().CheckOptions(o), e.checkNetwork(o)); err != nil {
 		return nil, err
 	}
 	if err := e.removeLeftovers(ctx); err != nil {
@@ -82,6 +74,7 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 	at, made, err := e.createOnce(ctx, o, name)
 	if !made {
 		s.end()
+		e.watch.forget(name)
 		return nil, err
 	}
 	s.name, s.object = at.name, at.uid
@@ -115,40 +108,6 @@ func (e *Engine) unconnected(o engine.SandboxOptions, name string) (*sandbox, er
 	s.life, s.end = context.WithCancel(context.Background())
 	s.close = sync.OnceValue(s.shutDown)
 	return s, nil
-}
-
-// Bounds of the wait for a quota: how often create tries again, and for how long.
-const (
-	quotaPause    = 250 * time.Millisecond
-	quotaPatience = 30 * time.Second
-)
-
-// create makes the object of a sandbox. After a new quota was applied, the API server refuses objects until
-// the cluster has counted the existing objects, which takes a moment. Therefore create tries again. If
-// the object exists, the error includes an [existsError].
-func (e *Engine) create(ctx context.Context, o engine.SandboxOptions, name string) (place, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(e.newObject(o, name))
-	if err != nil {
-		return place{}, err
-	}
-	var made *unstructured.Unstructured
-	waited := wait.PollUntilContextTimeout(ctx, quotaPause, quotaPatience, true, func(context.Context) (bool, error) {
-		made, err = e.objects().Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
-		return !isUncounted(err), nil
-	})
-	if err = cmp.Or(err, waited); apierrors.IsAlreadyExists(err) {
-		err = errors.Join(&existsError{name}, err)
-	}
-	if err != nil {
-		return place{name: name}, fmt.Errorf("create the object %s: %w", name, err)
-	}
-	return place{name, made.GetUID()}, nil
-}
-
-// isUncounted reports whether an object was refused because the cluster has not counted the objects of
-// a quota yet. The text is that of the API server's admission plugin ResourceQuota.
-func isUncounted(err error) bool {
-	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "status unknown for quota")
 }
 
 // start waits for the pod, and connects to its envd.
@@ -392,51 +351,6 @@ func (s *sandbox) shutDown() error {
 	return err
 }
 
-// mark notes that an object is about to be removed, so that the sandbox is not adopted again while
-// the watch still has it.
-func (e *Engine) mark(name string) {
-	o := e.watch.objects.look(name)
-	if o == nil {
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.removed[name] = o.UID
-}
-
-// removeTimeout limits the time to remove objects.
-const removeTimeout = 30 * time.Second
-
-// remove removes the object of a sandbox, unless another one has taken its name. The controller removes
-// its pod after that. If uid is "", remove removes any object of that name.
-func (e *Engine) remove(ctx context.Context, name string, uid types.UID) error {
-	var o metav1.DeleteOptions
-	if uid != "" {
-		o.Preconditions = &metav1.Preconditions{UID: &uid}
-	}
-	err := e.objects().Delete(ctx, name, o)
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("kubernetes: remove the object %s: %w", name, err)
-	}
-	return nil
-}
-
-// removeLeftovers removes the objects that could not be removed before.
-func (e *Engine) removeLeftovers(ctx context.Context) error {
-	e.mu.Lock()
-	left := maps.Clone(e.leftovers)
-	e.mu.Unlock()
-	for name, uid := range left {
-		if err := e.remove(ctx, name, uid); err != nil {
-			return err
-		}
-		e.mu.Lock()
-		delete(e.leftovers, name)
-		e.mu.Unlock()
-	}
-	return nil
-}
-
 // Dial connects to a port in the sandbox. If the connection to envd is broken, Dial waits until the
 // engine has connected again.
 func (s *sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
@@ -465,37 +379,3 @@ func (s *sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 		}
 	}
 }
-
-// SetEgress does nothing, because pods do not use the egress of the server.
-func (s *sandbox) SetEgress(engine.Egress) {}
-
-// Hold returns an error: see [engine.Pauses].
-func (s *sandbox) Hold(context.Context) error { return s.lacks(engine.Pauses) }
-
-// Save returns an error: see [engine.SavedFiles].
-func (s *sandbox) Save(context.Context, string) error { return s.lacks(engine.SavedFiles) }
-
-// SaveLayer returns an error: see [engine.SharedLayers].
-func (s *sandbox) SaveLayer(context.Context, string) (func() error, error) {
-	return nil, s.lacks(engine.SharedLayers)
-}
-
-// Resize returns an error, because the engine cannot resize running sandboxes.
-func (s *sandbox) Resize(context.Context, engine.Limits) error {
-	return engine.Lackf(engine.Resizes, "%s", noResize)
-}
-
-// SaveMemory returns an error that matches [errors.ErrUnsupported].
-func (s *sandbox) SaveMemory(context.Context, string) error {
-	return fmt.Errorf("%w: %w", errors.ErrUnsupported, s.lacks(engine.SavedMemory))
-}
-
-func (s *sandbox) lacks(f engine.Feature) error {
-	return fmt.Errorf("kubernetes: %w", s.engine.promises().Check(f))
-}
-
-// Memory returns 0: only the cluster's metrics contain the memory usage.
-func (s *sandbox) Memory() int64 { return 0 }
-
-// Usage returns false: only the cluster's metrics contain the usage.
-func (s *sandbox) Usage() (engine.Usage, bool) { return engine.Usage{}, false }

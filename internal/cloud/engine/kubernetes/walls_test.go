@@ -27,21 +27,29 @@ import (
 // run runs a command as root with /bin/sh, and returns its output.
 func run(t testing.TB, s engine.Sandbox, command string) string {
 	t.Helper()
+	out, err := output(patience.Context(t), s, command)
+	must.Do(t, err)
+	return out
+}
+
+// output does the same for goroutines of a test.
+func output(ctx context.Context, s engine.Sandbox, command string) (string, error) {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return s.Dial(ctx, protocol.PortEnvd) }}
 	defer transport.CloseIdleConnections()
 	client := processconnect.NewProcessClient(&http.Client{Transport: transport}, "http://envd")
 	request := connect.NewRequest(&process.StartRequest{Process: &process.ProcessConfig{Cmd: "/bin/sh", Args: []string{"-c", command}}})
 	request.Header().Set("Authorization", "Basic cm9vdDo=") // root, without a password
-	stream, err := client.Start(patience.Context(t), request)
-	must.Do(t, err)
+	stream, err := client.Start(ctx, request)
+	if err != nil {
+		return "", err
+	}
 	defer stream.Close()
 	var out strings.Builder
 	for stream.Receive() {
 		out.Write(stream.Msg().GetEvent().GetData().GetStdout())
 		out.Write(stream.Msg().GetEvent().GetData().GetStderr())
 	}
-	must.Do(t, stream.Err())
-	return strings.TrimSpace(out.String())
+	return strings.TrimSpace(out.String()), stream.Err()
 }
 
 // dialling is a program that connects to an address, and writes "refused by the kernel" if a rule of

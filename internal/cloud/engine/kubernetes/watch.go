@@ -21,7 +21,7 @@ type watch struct {
 	pods     watched[corev1.Pod]
 	objects  watched[object]
 	claims   watched[claim]
-	warnings watched[warning] // by the name of the sandbox; it has the last one of each
+	warnings watched[corev1.Event] // by the name of the sandbox whose start they may end; it has the last one of each
 	running  sync.WaitGroup
 }
 
@@ -32,7 +32,7 @@ func newWatch(e *Engine) *watch {
 	w := &watch{}
 	own := metav1.ListOptions{LabelSelector: labelInstance + "=" + e.keys.instance}
 	w.pods.run(e, pods, own, &w.running)
-	w.warnings.key = (*warning).about
+	w.warnings.key = startOf
 	w.warnings.run(e, events, warningsOnly, &w.running)
 	if e.lasts() {
 		w.objects.news, w.objects.seen = make(chan struct{}, 1), e.takeEnd
@@ -48,7 +48,7 @@ func newWatch(e *Engine) *watch {
 // closed at the next change of the pod.
 func (w *watch) pod(name string) (*corev1.Pod, <-chan struct{}) { return w.pods.get(name) }
 
-// forget removes the channels of a sandbox for which nobody waits any longer.
+// forget removes the channels of a sandbox that has ended or was not made.
 func (w *watch) forget(name string) {
 	w.pods.forget(name)
 	w.objects.forget(name)
@@ -63,7 +63,7 @@ func (w *watch) wait() { w.running.Wait() }
 type watched[T any] struct {
 	synced cache.InformerSynced // reports whether all that were there at the start have been seen
 	news   chan struct{}        // receives after a change; nil: nobody takes the changes
-	key    func(*T) string      // the name that the engine uses for an object; nil: its own
+	key    func(*T) string      // the name that the engine uses for an object, or "" if it has no use for it; nil: its own
 	seen   func(*T)             // called with each version of an object that the watch sees; nil: not called
 
 	mu      sync.Mutex
@@ -123,7 +123,9 @@ func (w *watched[T]) see(o any, deleted bool) {
 	}
 	name := any(t).(metav1.Object).GetName()
 	if w.key != nil {
-		name = w.key(t)
+		if name = w.key(t); name == "" {
+			return
+		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,10 +135,7 @@ func (w *watched[T]) see(o any, deleted bool) {
 	if w.all[name] = t; deleted {
 		delete(w.all, name)
 	}
-	if changed, waiting := w.changed[name]; waiting {
-		close(changed)
-		delete(w.changed, name)
-	}
+	w.wakeLocked(name)
 	if w.news == nil {
 		return
 	}
@@ -189,9 +188,18 @@ func (w *watched[T]) get(name string) (*T, <-chan struct{}) {
 	return w.all[name], changed
 }
 
-// forget drops the channel of an object that nobody waits for any longer.
+// forget removes the channel of an object. It closes the channel, because a new sandbox with the name of one
+// that has ended may wait for it already; that sandbox then looks again.
 func (w *watched[T]) forget(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.changed, name)
+	w.wakeLocked(name)
+}
+
+// wakeLocked closes the channel of an object, if there is one.
+func (w *watched[T]) wakeLocked(name string) {
+	if changed, waiting := w.changed[name]; waiting {
+		close(changed)
+		delete(w.changed, name)
+	}
 }

@@ -59,6 +59,19 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// TestForgetWakes checks that a new sandbox which waits for the pod of its name looks again when an earlier
+// sandbox of that name is forgotten.
+func TestForgetWakes(t *testing.T) {
+	t.Parallel()
+	w := &watched[corev1.Pod]{}
+	_, changed := w.get("sandbox-1")
+	w.forget("sandbox-1")
+	patience.Receive(t, "the waiting sandbox looks again", changed)
+	if w.forget("sandbox-1"); len(w.changed) > 0 {
+		t.Errorf("it keeps %d channels", len(w.changed))
+	}
+}
+
 // BenchmarkWatch measures the memory for each pod that the engine watches.
 func BenchmarkWatch(b *testing.B) {
 	const pieces = 1000

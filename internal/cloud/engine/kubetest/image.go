@@ -20,15 +20,16 @@ import (
 
 // Images for clusters. Bare contains only busybox. Every cluster has Bare, because the first
 // container of each pod runs it. Python contains busybox, and bash and Python of this machine.
-// Program contains busybox, and at [ProgramPath] the program that serves a sandbox from inside.
-// Tests add Python and Program with [Cluster.AddImage].
+// Program contains busybox, and at [ProgramPath] the program that serves a sandbox from inside. Baked
+// contains what Python and Program contain. Tests add all but Bare with [Cluster.AddImage].
 const (
 	Bare    = "e2bctl.test/bare:1"
 	Python  = "e2bctl.test/python:1"
 	Program = "e2bctl.test/program:1"
+	Baked   = "e2bctl.test/baked:1"
 )
 
-// ProgramPath is the path of our program in the image [Program].
+// ProgramPath is the path of our program in the images [Program] and [Baked].
 const ProgramPath = guest.Program
 
 // archive returns an image in the format of `docker save`.
@@ -44,8 +45,12 @@ func archive(ctx context.Context, image string) ([]byte, error) {
 		err = add(dockertest.Files(dockertest.Bare))
 	case Python:
 		err = add(dockertest.Files(dockertest.Image))
-	case Program:
-		if err = add(dockertest.Files(dockertest.Bare)); err == nil {
+	case Program, Baked:
+		files := dockertest.Bare
+		if image == Baked {
+			files = dockertest.Image
+		}
+		if err = add(dockertest.Files(files)); err == nil {
 			err = add(programLayer(ctx))
 		}
 	default:

@@ -217,6 +217,50 @@ func bare(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// older answers as the API server of a cluster with an older agent-sandbox, whose user may do all but watch
+// events.
+func older(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.URL.Path == "/apis":
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"agents.x-k8s.io",
+			"versions":[{"groupVersion":"agents.x-k8s.io/v1alpha1","version":"v1alpha1"}],"preferredVersion":{"groupVersion":"agents.x-k8s.io/v1alpha1","version":"v1alpha1"}}]}`)
+	case strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews"):
+		var review struct {
+			Spec struct {
+				ResourceAttributes struct{ Resource, Verb string }
+			}
+		}
+		err := json.NewDecoder(r.Body).Decode(&review)
+		of := review.Spec.ResourceAttributes
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":%t}}`, err == nil && (of.Resource != "events" || of.Verb != "watch"))
+	default:
+		bare(w, r)
+	}
+}
+
+// TestDoctorOfOlder checks the report about a cluster with another version of agent-sandbox, and that the one
+// right which a user lacks is named alone.
+func TestDoctorOfOlder(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(older))
+	t.Cleanup(server.Close)
+	u, config := newUser(t), kubeconfig(t, server.URL)
+	checks, status := u.doctor(t.Context(), t, "--kubeconfig", config)
+	if got := checks["agent-sandbox"]; got.Status != "failed" || got.Detail != "the cluster has agents.x-k8s.io in v1alpha1, want v1beta1" || !strings.Contains(got.Hint, "install agent-sandbox 0.5") {
+		t.Errorf("agent-sandbox: got %+v", got)
+	}
+	if got := checks["rights"]; status != 1 || got.Status != "failed" || got.Detail != "missing in agents: watch events" {
+		t.Errorf("status %d, rights: got %+v", status, got)
+	}
+	stdout, stderr, status := u.run(t.Context(), t, "local", "up", "--engine", "kubernetes", "--ephemeral", "--program-image", "x", "--kubeconfig", config)
+	if want := "no sandboxes.agents.x-k8s.io in the version v1beta1: install agent-sandbox 0.5"; status == 0 || !strings.Contains(stderr, want) {
+		t.Errorf("local up: status %d, %q, and on stderr, where %q is missing: %s", status, stdout, want, stderr)
+	}
+}
+
 // TestDoctor checks that each fault of a cluster has its remedy.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
@@ -229,7 +273,7 @@ func TestDoctor(t *testing.T) {
 	for name, want := range map[string]check{
 		"namespace":     {Detail: "agents does not exist", Hint: "kubectl create namespace agents"},
 		"agent-sandbox": {Detail: "the cluster has no sandboxes.agents.x-k8s.io", Hint: "install agent-sandbox 0.5"},
-		"rights":        {Detail: "get, create pods/portforward", Hint: "bind this user to a Role"},
+		"rights":        {Detail: "get, create pods/portforward; list, watch events", Hint: "bind this user to a Role"},
 		"runtime class": {Detail: "gvisor does not exist; the cluster has kata", Hint: "--runtime-class"},
 	} {
 		if got := checks[name]; got.Status != "failed" || !strings.Contains(got.Detail, want.Detail) || !strings.Contains(got.Hint, want.Hint) {

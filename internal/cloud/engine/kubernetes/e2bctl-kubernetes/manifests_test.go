@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/kubelink"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/kubetest"
 	"github.com/e2bctl/e2bctl/internal/cloud/linuxprogram"
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -159,6 +160,7 @@ func TestManifests(t *testing.T) {
 			key, _, _ = unstructured.NestedString(o.Object, "stringData", "keys")
 		}
 	}
+	checkRights(t, c)
 	u.env = append(u.env, "E2B_API_KEY="+strings.TrimSpace(key))
 	address := addressOf(t, c, "")
 	run := func(want string, command ...string) string {
@@ -219,6 +221,27 @@ func TestManifests(t *testing.T) {
 	}
 	if err == nil || !strings.Contains(err.Error(), "immutable") {
 		t.Errorf("another seed: %v", err)
+	}
+}
+
+// checkRights checks that the server in the cluster has the rights of the engine with pools among the
+// sandboxes, and nowhere else.
+func checkRights(t *testing.T, c *kubetest.Cluster) {
+	t.Helper()
+	for _, right := range kubelink.Rights(0, true) {
+		resource, subresource, _ := strings.Cut(right.Resource, "/")
+		for _, verb := range right.Verbs {
+			for namespace, want := range map[string]bool{"e2bctl-sandboxes": true, "e2bctl": false} {
+				var review struct{ Status struct{ Allowed bool } }
+				must.Do(t, c.Call(t.Context(), http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", map[string]any{"spec": map[string]any{
+					"user":               "system:serviceaccount:e2bctl:e2bctl",
+					"resourceAttributes": map[string]any{"namespace": namespace, "verb": verb, "group": right.Group, "resource": resource, "subresource": subresource},
+				}}, &review))
+				if review.Status.Allowed != want {
+					t.Errorf("%s %s in %s: allowed %t", verb, right.Resource, namespace, !want)
+				}
+			}
+		}
 	}
 }
 
