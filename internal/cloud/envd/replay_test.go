@@ -56,8 +56,12 @@ func TestDisplaces(t *testing.T) {
 		for range tt.pieces {
 			o.kept.pieces = append(o.kept.pieces, piece{data: []byte("x")})
 		}
-		if until, wait := o.displaces(n); wait != tt.wait || !until.Equal(tt.until) {
+		until, slow, wait := o.displaces(n)
+		if wait != tt.wait || !until.Equal(tt.until) {
 			t.Errorf("%s: it waits: %v until %v, want %v until %v", name, wait, until, tt.wait, tt.until)
+		}
+		if asks := slow == first; asks != (tt.wait && tt.until.IsZero()) {
+			t.Errorf("%s: the client is asked for a report: %v", name, asks)
 		}
 		if gone := o.away == nil; gone != (tt.away == nil || tt.away.until.Equal(past)) {
 			t.Errorf("%s: afterwards, nobody is away: %v", name, gone)
