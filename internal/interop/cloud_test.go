@@ -6,6 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -103,10 +107,13 @@ func startShared() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := start(program, dir, filepath.Join(dir, "state"), "--registry-mirror", "docker.io="+mirror)
+	service := newHostService()
+	atEnd(service.end)
+	s, err := start(program, dir, filepath.Join(dir, "state"), "--registry-mirror", "docker.io="+mirror, "--host-service", service.flag())
 	if err != nil {
 		return nil, err
 	}
+	s.env = append(s.env, service.variable())
 	atEnd(func() error {
 		err := s.end()
 		if err != nil {
@@ -115,6 +122,31 @@ func startShared() ([]string, error) {
 		return err
 	})
 	return s.env, errors.Join(buildGateway(s.env), warmUp(s.env))
+}
+
+// hostService is a service of this machine that sandboxes may reach by the name machine.
+type hostService struct{ server *httptest.Server }
+
+func newHostService() hostService {
+	return hostService{httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "from the machine")
+	}))}
+}
+
+func (s hostService) address() string { return s.server.Listener.Addr().String() }
+
+// flag returns the value of --host-service for a cloud.
+func (s hostService) flag() string { return "machine=" + s.address() }
+
+// variable tells clients where a sandbox finds the service.
+func (s hostService) variable() string {
+	_, port, _ := net.SplitHostPort(s.address())
+	return "HOST_SERVICE=machine.host.internal:" + port
+}
+
+func (s hostService) end() error {
+	s.server.Close()
+	return nil
 }
 
 // warmUp runs code once. If all clients began at the same time, each of their first

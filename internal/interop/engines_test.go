@@ -34,8 +34,11 @@ func TestDockerClients(t *testing.T) {
 	t.Setenv("DOCKER_HOST", daemon.Host())
 	promises := promisesOf(t, local.WithEngine(local.EngineDocker), local.WithBinary(program))
 
-	server := up(t, program, t.TempDir(), "--engine", "docker", "--registry-mirror", "docker.io="+ready(t, mirrorOnce))
+	service := newHostService()
+	defer service.server.Close()
+	server := up(t, program, t.TempDir(), "--engine", "docker", "--registry-mirror", "docker.io="+ready(t, mirrorOnce), "--host-service", service.flag())
 	defer server.down(t)
+	server.env = append(server.env, service.variable())
 	must.Do(t, buildGateway(server.env))
 	t.Run("js", func(t *testing.T) {
 		without := leaveOut(t, engine.Docker, promises, func(one leftOut) []string { return one.js })

@@ -50,6 +50,10 @@ var needy = []leftOut{
 		python: []string{"secrets/rules_put_them_into_headers"},
 	},
 	{
+		feature: engine.HostServices, why: "their sandboxes reach one",
+		python: []string{"network/a_service_of_the_machine_has_a_name"},
+	},
+	{
 		feature: engine.Images, why: "their templates are from images",
 		js:     []string{"templates/a template of a Dockerfile from an image"},
 		python: []string{"templates/a_template_of_a_dockerfile_from_an_image"},

@@ -1,3 +1,4 @@
+import os
 import re
 
 import e2b
@@ -63,5 +64,20 @@ async def a_sandbox_may_be_without_an_access_token(_):
     try:
         await sandbox.files.write("a", "content")
         same((await sandbox.commands.run("cat a")).stdout, "content")
+    finally:
+        await sandbox.kill()
+
+
+@case
+async def a_service_of_the_machine_has_a_name(_):
+    address = os.environ["HOST_SERVICE"]
+    sandbox = await Core.create(network={"allow_out": [address.partition(":")[0]], "deny_out": [ALL_TRAFFIC]})
+    try:
+        same((await sandbox.commands.run(f"curl -sS -m 20 http://{address}")).stdout, "from the machine")
+    finally:
+        await sandbox.kill()
+    sandbox = await Core.create(network={"deny_out": [ALL_TRAFFIC]})
+    try:
+        same(await refusal(sandbox, address), DENIED)
     finally:
         await sandbox.kill()
