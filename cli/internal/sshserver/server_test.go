@@ -338,8 +338,8 @@ func testReasons(t *testing.T, sb *sandbox.Sandbox) {
 		message string
 		broke   int
 	}{
-		{"x11", nil, ssh.UnknownChannelType, "has sessions and forwards ports", 0},
-		{"direct-streamlocal@openssh.com", nil, ssh.Prohibited, "not its sockets", 0},
+		{"x11", nil, ssh.UnknownChannelType, "has sessions and forwards ports and sockets", 0},
+		{"direct-streamlocal@openssh.com", nil, ssh.ConnectionFailed, "not a path", 0},
 		{"direct-tcpip", []byte("damaged"), ssh.ConnectionFailed, "not a port", 0},
 		{"direct-tcpip", to("localhost", 0), ssh.ConnectionFailed, "not a port", 0},
 		{"direct-tcpip", to("localhost", 65536), ssh.ConnectionFailed, "not a port", 0},

@@ -34,6 +34,11 @@ class Sent:
     def send(self, type, content, **fields):
         self.sent.append((type, content, fields))
 
+    def write(self, data):
+        for line in data.splitlines():
+            message = json.loads(line)
+            self.send(message.pop("type"), json.dumps(message.pop("content")), **message)
+
     def texts(self):
         """Returns what was sent as text of a stream, and drops it."""
         sent, self.sent = [json.loads(content) for _, content, _ in self.sent], []
@@ -130,6 +135,15 @@ made.flush()
 check("text that was flushed", (sent.texts(), len(made.texts), held.held), ([("stdout", "ab"), ("stderr", "c"), ("stdout", "d" * streams.SMALL)], 0, 0))
 made.flush()
 check("nothing to flush", (sent.texts(), held.held), ([], 0))
+out.write("before")
+made.write(streams.Message(wire.encode("execute_result", {"data": 1}, id=3)))
+err.write("after")
+made.flush(wire.encode("reply", {}))
+check("messages among texts", sent.sent, [
+    ("stream", '{"name": "stdout", "text": "before"}', {}), ("execute_result", '{"data": 1}', {"id": 3}),
+    ("stream", '{"name": "stderr", "text": "after"}', {}), ("reply", "{}", {}),
+])
+sent.sent.clear()
 for beyond, want in (-1, 0), (0, 1):
     sent, held, made, out, err = output()
     out.write("x" * (streams.SIZE - 1000))
@@ -239,6 +253,8 @@ class Kernel:
 
     def emit(self, type, content):
         self.emitted.append((type, content.get("execution_count")))
+
+    emit_last = emit
 
     def display(self, type, data, metadata=None, **fields):
         self.shown.append((type, data, metadata, fields))
