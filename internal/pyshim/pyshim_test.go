@@ -96,6 +96,7 @@ sys.path.insert(0, `+strconv.Quote(driver)+`)
 from _e2bctl_kernel.plain import Engine
 class Kernel:
     def emit(self, *a): pass
+    emit_last = emit
     def display(self, *a, **k): pass
 out, engine = sys.stdout, Engine(Kernel())
 def ask(code, expression="1"):
