@@ -42,14 +42,16 @@ var module = plan{
 		"internal/cloud/pyenv", // waits for pip
 		"internal/e2e",         // make soak runs it with the detector
 		"internal/interop",     // runs programs of others
+		"internal/packaging",   // runs npm and pip
 		"internal/readme",      // compiles
 		"internal/realservice", // runs a program of others
 	},
 	longest: []string{
-		"internal/e2e", "internal/interop", "internal/cloud/engine/room", "sandbox/local", "internal/realservice",
-		"sandbox/agent", "internal/bench", "sandbox", "internal/cloud/kernel", "internal/cloud", "internal/readme",
-		"internal/cloud/envd", "internal/cloud/pyenv", "cli", "internal", "internal/cloud/linuxprogram",
-		"internal/cloud/lifecycle", "internal/cloud/control", "internal/testrun",
+		"internal/e2e", "internal/interop", "internal/packaging", "internal/cloud/engine/room", "sandbox/local",
+		"internal/realservice", "sandbox/agent", "internal/bench", "sandbox", "internal/cloud/kernel", "internal/cloud",
+		"internal/readme", "internal/cloud/envd", "internal/cloud/pyenv", "cli", "state", "internal/cloud/interpreter", "internal",
+		"internal/cloud/linuxprogram", "cli/internal/mcpserver", "internal/cloud/lifecycle", "internal/cloud/control",
+		"internal/testrun",
 	},
 	// Tests that touch accounts, isolation, control groups, maps of ids, or files of
 	// the account. All others behave the same for every account.
