@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,9 +28,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
+// launches counts the calls of launch, so that no sandbox has the name of one whose pod is still ending.
+var launches atomic.Int64
+
 // launch makes small sandboxes at the same time, which have run a command when it returns.
 func launch(b *testing.B, e *Engine, prefix string, n int) (all []engine.Sandbox) {
 	b.Helper()
+	prefix = fmt.Sprintf("%s-%d", prefix, launches.Add(1))
 	all = make([]engine.Sandbox, n)
 	var starting sync.WaitGroup
 	for i := range n {
@@ -76,8 +81,8 @@ func BenchmarkCluster(b *testing.B) {
 	const many = 20
 	cold := open(b, c, func(o *Options) { o.Secret = secret })
 	b.Run("cold", func(b *testing.B) {
-		for n := range b.N {
-			closing := launch(b, cold, fmt.Sprintf("cold-%d", n), 1)
+		for range b.N {
+			closing := launch(b, cold, "cold", 1)
 			b.StopTimer()
 			closeAll(b, closing)
 			b.StartTimer()
@@ -89,27 +94,26 @@ func BenchmarkCluster(b *testing.B) {
 			o.Secret, o.Image, o.ProgramImage, o.TrustNetworkPolicy = secret, kubetest.Baked, kubetest.Baked, true
 		})
 		b.ResetTimer()
-		for n := range b.N {
-			closing := launch(b, baked, fmt.Sprintf("baked-%d", n), 1)
+		for range b.N {
+			closing := launch(b, baked, "baked", 1)
 			b.StopTimer()
 			closeAll(b, closing)
 			b.StartTimer()
 		}
 	})
 	b.Run("20 at once, cold", func(b *testing.B) {
-		for n := range b.N {
-			closing := launch(b, cold, fmt.Sprintf("crowd-%d", n), many)
+		for range b.N {
+			closing := launch(b, cold, "crowd", many)
 			b.StopTimer()
 			closeAll(b, closing)
 			b.StartTimer()
 		}
 	})
 	b.Run("adoption", func(b *testing.B) {
-		for n := range b.N {
+		for range b.N {
 			b.StopTimer()
 			e := open(b, c, func(o *Options) { o.Secret = secret })
-			id := fmt.Sprintf("adopt-%d", n)
-			launch(b, e, id, 1)
+			launch(b, e, "adopt", 1)
 			must.Do(b, e.Close())
 			b.StartTimer()
 			e = open(b, c, func(o *Options) { o.Secret = secret })
@@ -141,11 +145,11 @@ func BenchmarkCluster(b *testing.B) {
 	warm := pooled(b, c, many, func(o *Options) { o.Limits = small })
 	for _, n := range []int{1, many} {
 		b.Run(fmt.Sprintf("%d at once, from a pool", n), func(b *testing.B) {
-			for i := range b.N {
+			for range b.N {
 				b.StopTimer()
 				awaitPool(b, warm, many)
 				b.StartTimer()
-				closing := launch(b, warm, fmt.Sprintf("pool-%d-%d", n, i), n)
+				closing := launch(b, warm, "pool", n)
 				b.StopTimer()
 				closeAll(b, closing)
 				b.StartTimer()
@@ -156,6 +160,9 @@ func BenchmarkCluster(b *testing.B) {
 
 // BenchmarkScale measures what sandboxes cost the API server: SCALE.md is calculated from it.
 func BenchmarkScale(b *testing.B) {
+	if b.N > 1 {
+		return // go test measures again with the rounds that -benchtime asks for, and these counts need one
+	}
 	c := kubetest.Start(b)
 	c.AddImage(b, kubetest.Program)
 	c.AddImage(b, kubetest.Python)
