@@ -1,11 +1,13 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,7 +42,8 @@ type claimStatus struct {
 }
 
 const (
-	// claimFinalizer keeps a claim that is being removed until its sandbox is detached from the claim.
+	// claimFinalizer keeps a claim that is being removed until its sandbox is detached from the claim. A
+	// claim has it from the beginning: to add it later costs one more request of each create.
 	claimFinalizer = "e2bctl/detach"
 	// claimTime is the time after which a claim ends by itself. A sandbox that is not detached from the
 	// claim then ends, too.
@@ -74,10 +77,7 @@ func (e *Engine) take(ctx context.Context, o engine.SandboxOptions, name, pool s
 			e.dropClaim(context.WithoutCancel(ctx), name, uid)
 		}
 	}()
-	if err := e.noOther(ctx, o.ID); err != nil {
-		return place{}, err
-	}
-	taken, err := e.awaitTaken(ctx, name, uid)
+	taken, err := e.awaitOnlyTaken(ctx, o.ID, name, uid)
 	if errors.Is(err, errNoneTaken) {
 		e.options.Logger.WarnContext(ctx, "a sandbox is made without its pool", "pool", pool, "error", err)
 		return e.create(ctx, o, name)
@@ -93,8 +93,11 @@ func (e *Engine) take(ctx context.Context, o engine.SandboxOptions, name, pool s
 // claim makes the claim for a sandbox of a pool. The error is errClaimed if there is one already.
 func (e *Engine) claim(ctx context.Context, id, name, pool string) (types.UID, error) {
 	made, err := e.make(ctx, claims, &claim{
-		TypeMeta:   metav1.TypeMeta{APIVersion: claims.GroupVersion().String(), Kind: "SandboxClaim"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: e.options.Namespace, Labels: map[string]string{labelSandbox: id, labelInstance: e.keys.instance}},
+		TypeMeta: metav1.TypeMeta{APIVersion: claims.GroupVersion().String(), Kind: "SandboxClaim"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: e.options.Namespace, Finalizers: []string{claimFinalizer},
+			Labels: map[string]string{labelSandbox: id, labelInstance: e.keys.instance},
+		},
 		Spec: claimSpec{
 			WarmPoolRef: referenceName{pool},
 			Lifecycle:   claimLifecycle{metav1.NewTime(time.Now().Add(e.options.claimTime)), "Delete"},
@@ -107,6 +110,22 @@ func (e *Engine) claim(ctx context.Context, id, name, pool string) (types.UID, e
 		return "", fmt.Errorf("claim a sandbox of the pool %s: %w", pool, err)
 	}
 	return made.GetUID(), nil
+}
+
+// awaitOnlyTaken waits until a claim has a sandbox, as awaitTaken does, and meanwhile asks whether another
+// object has the id of the sandbox. If one has it, the error is an [existsError].
+func (e *Engine) awaitOnlyTaken(ctx context.Context, id, name string, uid types.UID) (string, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		if err := e.noOther(ctx, id); err != nil {
+			cancel(err)
+		}
+	})
+	taken, err := e.awaitTaken(ctx, name, uid)
+	asking.Wait()
+	return taken, cmp.Or(context.Cause(ctx), err)
 }
 
 // noOther returns an [existsError] if an object has the id of a sandbox. It asks the API server, because
@@ -164,21 +183,22 @@ func (c *claim) failed() error {
 
 // detach makes the sandbox of a claim independent of the claim, like all other sandboxes, and removes the
 // claim. If a claim that is not being removed has lost its sandbox, the controller takes another sandbox
-// for it. Therefore detach first starts the removal of the claim. A finalizer keeps the claim until its
-// sandbox is detached.
+// for it. Therefore detach first starts the removal of the claim. The finalizer keeps the claim until its
+// sandbox is detached; the sandbox does not wait until the claim is gone.
 func (e *Engine) detach(ctx context.Context, id, name string, uid types.UID, taken string) (at place, err error) {
-	if err := e.patchFinalizers(ctx, name, uid, []string{claimFinalizer}); err != nil {
-		return place{}, err
-	}
 	if err := e.deleteClaim(ctx, name, uid); err != nil {
 		return place{}, err
 	}
 	if at, err = e.own(ctx, id, taken); err != nil {
 		return place{}, err
 	}
-	if err := e.patchFinalizers(ctx, name, uid, nil); err != nil { // the server that sweeps does it later
-		e.options.Logger.WarnContext(ctx, "a claim that is over could not be removed", "object", name, "error", err)
-	}
+	e.working.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+		defer cancel()
+		if err := e.release(ctx, name, uid); err != nil { // the server that sweeps does it later
+			e.options.Logger.WarnContext(ctx, "a claim that is over could not be removed", "object", name, "error", err)
+		}
+	})
 	return at, nil
 }
 
@@ -201,15 +221,14 @@ func (e *Engine) own(ctx context.Context, id, taken string) (place, error) {
 	return place{taken, object.GetUID()}, nil
 }
 
-// patchFinalizers sets the finalizers of a claim. If the claim no longer exists, removing its finalizers is
-// no error.
-func (e *Engine) patchFinalizers(ctx context.Context, name string, uid types.UID, finalizers []string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid, "finalizers": finalizers}})
+// release removes the finalizer of a claim. It is no error if the claim no longer exists.
+func (e *Engine) release(ctx context.Context, name string, uid types.UID) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid, "finalizers": nil}})
 	if err != nil {
 		return err
 	}
 	_, err = e.kind(claims).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err == nil || finalizers == nil && (apierrors.IsNotFound(err) || apierrors.IsConflict(err)) {
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
 	return fmt.Errorf("change the claim %s: %w", name, err)
@@ -228,12 +247,12 @@ func (e *Engine) deleteClaim(ctx context.Context, name string, uid types.UID) er
 func (e *Engine) dropClaim(ctx context.Context, name string, uid types.UID) {
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
-	if err := errors.Join(e.deleteClaim(ctx, name, uid), e.patchFinalizers(ctx, name, uid, nil)); err != nil {
+	if err := errors.Join(e.deleteClaim(ctx, name, uid), e.release(ctx, name, uid)); err != nil {
 		e.options.Logger.WarnContext(ctx, "a claim could not be removed, and ends by itself", "object", name, "error", err)
 	}
 }
 
-// sweepClaims removes claims whose server died while it detached the sandbox of the claim. Only
+// sweepClaims removes claims whose server died before the sandbox of the claim was detached. Only
 // sweepClaims then removes the finalizer of the claim.
 func (e *Engine) sweepClaims(ctx context.Context, now time.Time) {
 	all, err := e.allClaims(ctx)
@@ -244,7 +263,7 @@ func (e *Engine) sweepClaims(ctx context.Context, now time.Time) {
 		if c.DeletionTimestamp == nil || now.Sub(c.DeletionTimestamp.Time) < e.options.claimTime {
 			continue
 		}
-		if err := e.patchFinalizers(ctx, c.Name, c.UID, nil); err != nil && ctx.Err() == nil {
+		if err := e.release(ctx, c.Name, c.UID); err != nil && ctx.Err() == nil {
 			e.options.Logger.WarnContext(ctx, "a claim whose server died could not be removed", "object", c.Name, "error", err)
 		}
 	}

@@ -116,7 +116,7 @@ func engineOn(t *testing.T, url, secret string) *Engine {
 	t.Helper()
 	e := &Engine{
 		options: Options{Namespace: "agents", Secret: []byte(secret), Logger: slog.New(slog.DiscardHandler)}, config: &rest.Config{Host: url},
-		sandboxes: map[string]*sandbox{}, leftovers: map[string]types.UID{}, removed: map[string]types.UID{}, watch: &watch{},
+		sandboxes: map[string]*sandbox{}, leftovers: map[string]types.UID{}, removed: map[string]types.UID{}, watch: sawAll(),
 	}
 	var err error
 	e.life, e.end = context.WithCancel(t.Context())
@@ -126,6 +126,13 @@ func engineOn(t *testing.T, url, secret string) *Engine {
 	e.keys, err = newKeys(e.options.Secret, "agents")
 	must.Do(t, err)
 	return e
+}
+
+// sawAll returns a watch that has seen all pods: there are none.
+func sawAll() *watch {
+	w := &watch{}
+	w.pods.synced = func() bool { return true }
+	return w
 }
 
 // refuse answers as an API server does.

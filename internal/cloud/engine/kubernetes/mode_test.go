@@ -67,7 +67,7 @@ func withAnswers(t *testing.T, a answers, o Options) (s *sandbox, patches func()
 	}))
 	t.Cleanup(server.Close)
 	o.Namespace = "agents"
-	e := &Engine{options: o, config: &rest.Config{Host: server.URL}, sandboxes: map[string]*sandbox{}, watch: &watch{}}
+	e := &Engine{options: o, config: &rest.Config{Host: server.URL}, sandboxes: map[string]*sandbox{}, watch: sawAll()}
 	var err error
 	e.life, e.end = context.WithCancel(t.Context())
 	t.Cleanup(e.end)

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
@@ -83,8 +84,12 @@ func (e *Engine) awaitClaim(ctx context.Context, name string) error {
 }
 
 // awaitNoPod waits until no pod has a name. A pod that is ending has the name of a new sandbox if the
-// request is repeated after a failure, and that of a sandbox which has just been suspended.
+// request is repeated after a failure, and that of a sandbox which has just been suspended. It first
+// waits until the watch has seen the pods: those of a server that was here before are among them.
 func (e *Engine) awaitNoPod(ctx context.Context, name string) error {
+	if err := wait.PollUntilContextCancel(ctx, syncPause, true, func(context.Context) (bool, error) { return e.watch.pods.synced(), nil }); err != nil {
+		return fmt.Errorf("list the pods of the namespace %s: %w", e.options.Namespace, context.Cause(ctx))
+	}
 	for {
 		pod, changed := e.watch.pod(name)
 		if pod == nil {

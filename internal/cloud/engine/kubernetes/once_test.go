@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
@@ -108,5 +109,48 @@ func TestIDOf(t *testing.T) {
 	}
 	if id := engineOf("", "agents").IDOf("key"); id != "" {
 		t.Errorf("without a secret, the id is %q", id)
+	}
+}
+
+// TestPodOfTheServerBefore checks that a server which has just started knows of a pod that is still ending
+// before it makes a sandbox of the same name.
+func TestPodOfTheServerBefore(t *testing.T) {
+	t.Parallel()
+	e := engineOn(t, "", longSecret)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	looks := 0
+	e.watch.pods.synced = func() bool {
+		if looks++; looks < 3 {
+			return false
+		}
+		e.watch.pods.see(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "sandbox-one"}}, false)
+		cancel()
+		return true
+	}
+	if err := e.awaitNoPod(ctx, "sandbox-one"); !says(err, "wait for the end of the pod sandbox-one") || looks != 3 {
+		t.Errorf("after %d looks: %v", looks, err)
+	}
+}
+
+// TestClaimOfSandboxThatExists checks that a claim is given up as soon as another object has the id of its
+// sandbox, without a wait for the pool, and that the claim is removed.
+func TestClaimOfSandboxThatExists(t *testing.T) {
+	t.Parallel()
+	complete := withRecord(t, keysFor(t, longSecret, "agents"), "one", anyRecord())
+	s := &scripted{answers: []any{
+		&claim{TypeMeta: metav1.TypeMeta{APIVersion: claims.GroupVersion().String(), Kind: "SandboxClaim"}, ObjectMeta: metav1.ObjectMeta{Name: "sandbox-one", UID: "u"}},
+		map[string]any{"apiVersion": sandboxes.GroupVersion().String(), "kind": "SandboxList", "items": []any{complete}},
+		metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Success"},
+	}}
+	server := httptest.NewServer(s)
+	defer server.Close()
+	e := engineOn(t, server.URL, longSecret)
+	_, err := e.take(t.Context(), engine.SandboxOptions{ID: "one"}, "sandbox-one", "pool")
+	if other, ok := errors.AsType[*existsError](err); !ok || other.name != complete.Name {
+		t.Errorf("got %v, want that %s exists", err, complete.Name)
+	}
+	if want := []string{"POST", "GET", "DELETE", "PATCH"}; !slices.Equal(s.got, want) {
+		t.Errorf("the requests are %v, want %v", s.got, want)
 	}
 }
