@@ -200,8 +200,11 @@ func (s *starter) command(ctx context.Context, j job) *exec.Cmd {
 	} else {
 		command = exec.CommandContext(ctx, arguments[0], arguments[1:]...)
 		command.Dir = j.pkg.dir
-		// As in go test: tests find the same Go, with its tools.
-		command.Env = append(os.Environ(), "PWD="+j.pkg.dir, "GOROOT="+s.goroot, "PATH="+s.goroot+"/bin:"+os.Getenv("PATH"))
+		command.Env = append(os.Environ(), "PWD="+j.pkg.dir,
+			// As in go test: tests find the same Go, with its tools.
+			"GOROOT="+s.goroot, "PATH="+s.goroot+"/bin:"+os.Getenv("PATH"),
+			// Without this, each process with the race detector sleeps for a second before it ends.
+			"GORACE=atexit_sleep_ms=10 "+os.Getenv("GORACE"))
 	}
 	// This program runs the binary, so that it can end the binary's processes.
 	command.Args = append([]string{s.self, reapCommand, command.Path}, command.Args[1:]...)
