@@ -44,7 +44,7 @@ func TestReadOnly(t *testing.T) {
 	dir := t.TempDir()
 	must.Do(t, os.MkdirAll(filepath.Join(dir, "bin"), 0o755))
 	must.Do(t, os.Mkdir(filepath.Join(dir, "home"), 0o755))
-	must.Do(t, os.Rename(built(t), filepath.Join(dir, "bin", "e2bctl")))
+	must.Do(t, os.Link(released(t).program(), filepath.Join(dir, "bin", "e2bctl")))
 	must.Do(t, os.CopyFS(filepath.Join(dir, "e2bctl"), os.DirFS("python/e2bctl")))
 	got := onMachine(t, dir, `
 mount --bind . /mnt
@@ -74,7 +74,7 @@ func TestWithoutLibraries(t *testing.T) {
 		must.Do(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
 	}
 	must.Do(t, os.WriteFile(filepath.Join(dir, "etc/passwd"), []byte("root:x:0:0::/root:/bin/sh\n"), 0o644))
-	must.Do(t, os.Rename(built(t), filepath.Join(dir, "bin", "e2bctl")))
+	must.Do(t, os.Link(released(t).program(), filepath.Join(dir, "bin", "e2bctl")))
 	got := onMachine(t, dir, `
 mount --rbind . .
 cd "$PWD"

@@ -242,25 +242,18 @@ localCloud(["--warm", "0"]).then((cloud) => console.log(cloud.apiKey === process
 `, "true true"},
 }
 
-// npmPackages makes the packages of npm, and returns their paths. Only the program of this machine is a real
-// one.
+// npmPackages returns the paths of a release's packages of npm. For other platforms than that of this machine,
+// it makes packages without a real program in dir.
 func npmPackages(t *testing.T, dir string) []string {
 	t.Helper()
-	path := built(t)
-	b, err := packaging.ReadBuild(path)
+	r := released(t)
+	b, err := packaging.ReadBuild(r.program())
 	must.Do(t, err)
-	program, err := os.ReadFile(path)
-	must.Do(t, err)
-	licence := packaging.File{Name: "LICENSE", Content: []byte("licence")}
-	parent, err := packaging.NPM(&b, dir, licence)
-	must.Do(t, err)
-	paths := []string{parent}
-	for _, platform := range []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "windows/amd64", "windows/arm64"} {
-		one, content := b, program
-		if one.System, one.Architecture, _ = strings.Cut(platform, "/"); platform != "linux/amd64" {
-			content = []byte("another program")
-		}
-		path, err := packaging.NPMProgram(&one, dir, content, []byte("{}"), []packaging.File{licence})
+	paths := []string{r.made(t, "e2bctl-"+b.Release()+".tgz"), r.made(t, "e2bctl-linux-x64-*.tgz")}
+	for _, platform := range []string{"linux/arm64", "darwin/amd64", "darwin/arm64", "windows/amd64", "windows/arm64"} {
+		one := b
+		one.System, one.Architecture, _ = strings.Cut(platform, "/")
+		path, err := packaging.NPMProgram(&one, dir, []byte("another program"), []byte("{}"), []packaging.File{{Name: "LICENSE", Content: []byte("licence")}})
 		must.Do(t, err)
 		paths = append(paths, path)
 	}

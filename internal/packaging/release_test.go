@@ -5,7 +5,6 @@ package packaging_test
 import (
 	"archive/tar"
 	"archive/zip"
-	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -22,19 +21,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/packaging"
 )
-
-// built builds the command as make release does, and returns its file.
-func built(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "e2bctl")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", path, "../../cli/e2bctl")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return path
-}
 
 // contents returns the files of a wheel or a .zip by their names.
 func contents(t *testing.T, path string) map[string][]byte {
@@ -86,28 +72,13 @@ func TestWheel(t *testing.T) {
 	t.Parallel()
 	python, sdk := interop.NewestPython.FindPython(t)
 	_, pytest := interop.Pytest.FindPython(t)
-	path, dir := built(t), t.TempDir()
-	b, err := packaging.ReadBuild(path)
+	r, dir := released(t), t.TempDir()
+	b, err := packaging.ReadBuild(r.program())
 	must.Do(t, err)
 	if b.System != runtime.GOOS || b.Architecture != runtime.GOARCH || len(b.Modules) < 20 {
 		t.Errorf("the program is %+v", b)
 	}
-	program, err := os.ReadFile(path)
-	must.Do(t, err)
-	sbom, err := packaging.SBOM(&b)
-	must.Do(t, err)
-	wheel, err := packaging.Wheel(&b, dir, program, []byte("# read me\n"), sbom, []packaging.File{{Name: "LICENSE", Content: []byte("licence")}})
-	must.Do(t, err)
-	first, err := os.ReadFile(wheel)
-	must.Do(t, err)
-	if _, err := packaging.Wheel(&b, dir, program, []byte("# read me\n"), sbom, []packaging.File{{Name: "LICENSE", Content: []byte("licence")}}); err != nil {
-		t.Fatal(err)
-	}
-	second, err := os.ReadFile(wheel)
-	must.Do(t, err)
-	if !bytes.Equal(first, second) {
-		t.Error("two wheels of one program differ")
-	}
+	wheel := r.made(t, "e2bctl-*.whl")
 	venv := filepath.Join(dir, "venv")
 	run := func(name string, args ...string) string {
 		t.Helper()
@@ -209,28 +180,6 @@ func TestArchives(t *testing.T) {
 	}
 }
 
-// TestSize bounds what users of Linux download: the aim is 15 MB.
-func TestSize(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "e2bctl")
-	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "release", "-trimpath", "-ldflags=-s -w", "-o", path, "../../cli/e2bctl")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	b, err := packaging.ReadBuild(path)
-	must.Do(t, err)
-	program, err := os.ReadFile(path)
-	must.Do(t, err)
-	archive, err := packaging.Archive(&b, t.TempDir(), []packaging.File{{Name: "e2bctl", Content: program, Mode: 0o755}})
-	must.Do(t, err)
-	info, err := os.Stat(archive)
-	must.Do(t, err)
-	if info.Size() > 15e6 {
-		t.Errorf("the archive for linux/amd64 has %d bytes, want at most 15 MB", info.Size())
-	}
-}
-
 // TestCarry checks that notices and the list of parts name also the modules of a contained program, once.
 func TestCarry(t *testing.T) {
 	t.Parallel()
@@ -303,51 +252,5 @@ func TestNotes(t *testing.T) {
 	}
 	if got, err := packaging.Notes(&packaging.Build{Version: "v0.3.0"}, changelog); err == nil || !strings.Contains(err.Error(), `no section "## v0.3.0"`) {
 		t.Errorf("a tag without notes: got %q and %v", got, err)
-	}
-}
-
-// TestReproducible makes the packages for one platform from two copies of the sources, and compares their
-// bytes.
-func TestReproducible(t *testing.T) {
-	t.Parallel()
-	var sums [2]string
-	for i, name := range []string{"one", "another/below"} {
-		dir := filepath.Join(t.TempDir(), name)
-		copySources(t, dir)
-		for _, args := range [][]string{
-			{"build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", "built/e2bctl", "./cli/e2bctl"},
-			{"run", "./cli/manual", "-man", "built/man", "-completions", "built/completions"},
-			{"run", "./internal/packaging/release", "-output", "built/packages", "-manual", "built/man", "-completions", "built/completions", "built/e2bctl"},
-		} {
-			cmd := exec.CommandContext(t.Context(), "go", args...)
-			cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath", "SOURCE_DATE_EPOCH=1700000000")
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("go %q: %v\n%s", args, err, out)
-			}
-		}
-		text, err := os.ReadFile(filepath.Join(dir, "built/packages/checksums.txt"))
-		must.Do(t, err)
-		sums[i] = string(text)
-	}
-	if strings.Count(sums[0], "\n") != 4 || sums[0] != sums[1] {
-		t.Errorf("the packages are\n%s\nand from another directory\n%s", sums[0], sums[1])
-	}
-}
-
-// copySources copies the sources that the repository has to dir.
-func copySources(t *testing.T, dir string) {
-	t.Helper()
-	list := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-	list.Dir = "../.."
-	out, err := list.Output()
-	must.Do(t, err)
-	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
-		text, err := os.ReadFile(filepath.Join(list.Dir, name))
-		if errors.Is(err, os.ErrNotExist) {
-			continue // deleted, and not yet committed
-		}
-		must.Do(t, err)
-		must.Do(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700))
-		must.Do(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
 }

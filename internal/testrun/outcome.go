@@ -26,13 +26,19 @@ type job struct {
 	binary   string
 	race     bool
 	ordinary bool
-	run      string // the tests to run, in the form of the flag -run of go test; "": all tests
+	// sequential means that this job has the tests of a package that run without the race detector although
+	// the others run with it.
+	sequential bool
+	run, skip  string // the tests to run and to leave out, in the form of the flags of go test; "": all tests, and none
 }
 
 // String returns the name of a job for printed text.
 func (j job) String() string {
 	if j.ordinary {
 		return j.pkg.name + " as an ordinary user"
+	}
+	if j.sequential {
+		return j.pkg.name + " without the race detector"
 	}
 	return j.pkg.name
 }
@@ -193,6 +199,9 @@ func (s *starter) command(ctx context.Context, j job) *exec.Cmd {
 	arguments := append([]string{j.binary, "-test.paniconexit0", "-test.timeout=" + s.limit.String()}, s.flags...)
 	if j.run != "" {
 		arguments = append(arguments, "-test.run="+j.run)
+	}
+	if j.skip != "" {
+		arguments = append(arguments, "-test.skip="+j.skip)
 	}
 	var command *exec.Cmd
 	if j.ordinary {

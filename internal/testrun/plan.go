@@ -18,6 +18,10 @@ type plan struct {
 	// or do nothing concurrently. The code that these tests use is tested with the race detector by
 	// the tests of other packages.
 	plain []string
+	// sequential lists, for each of some other packages, tests that do nothing concurrently, and that
+	// the race detector makes ten times slower. They run without it, except with -allrace, and the
+	// package's other tests with it. Each string is the name of a test, or of a file with tests.
+	sequential map[string][]string
 	// longest lists packages that are started first, so that the run does not wait for them at the
 	// end.
 	longest []string
@@ -45,6 +49,10 @@ var module = plan{
 		"internal/packaging",   // runs npm and pip
 		"internal/readme",      // compiles
 		"internal/realservice", // runs a program of others
+	},
+	sequential: map[string][]string{
+		"sandbox/agent": {"TestRepeatedSecret", "TestSecretInShortText"},
+		"state":         {"bound_test.go", "encode_test.go", "file_test.go", "generated_test.go", "leaf_test.go", "property_test.go"},
 	},
 	longest: []string{
 		"internal/e2e", "internal/interop", "internal/packaging", "internal/cloud/engine/room", "sandbox/local",
@@ -139,13 +147,20 @@ func (p plan) check(packages []pkg) error {
 			}
 		}
 	}
-	for name := range p.ordinary {
-		i := slices.IndexFunc(packages, func(k pkg) bool { return k.name == name })
-		if i < 0 {
-			return fmt.Errorf("the list ordinary of internal/testrun has %s, and there is no such package with tests", name)
+	for list, chosen := range map[string]map[string][]string{"ordinary": p.ordinary, "sequential": p.sequential} {
+		for name := range chosen {
+			i := slices.IndexFunc(packages, func(k pkg) bool { return k.name == name })
+			if i < 0 {
+				return fmt.Errorf("the list %s of internal/testrun has %s, and there is no such package with tests", list, name)
+			}
+			if _, err := chosenTests(list, packages[i], chosen[name]); err != nil {
+				return err
+			}
 		}
-		if _, err := p.ordinaryTests(packages[i]); err != nil {
-			return err
+	}
+	for name := range p.sequential {
+		if covers(p.plain, name) {
+			return fmt.Errorf("the lists plain and sequential of internal/testrun both have %s", name)
 		}
 	}
 	return nil
@@ -154,7 +169,18 @@ func (p plan) check(packages []pkg) error {
 // ordinaryTests returns those tests of a package that the ordinary user repeats. Nil means all
 // tests.
 func (p plan) ordinaryTests(k pkg) ([]string, error) {
-	chosen := p.ordinary[k.name]
+	return chosenTests("ordinary", k, p.ordinary[k.name])
+}
+
+// sequentialTests returns those tests of a package that run without the race detector although the
+// others run with it.
+func (p plan) sequentialTests(k pkg) ([]string, error) {
+	return chosenTests("sequential", k, p.sequential[k.name])
+}
+
+// chosenTests returns the tests of a package that a list chooses by their names and files. Nil means
+// all tests.
+func chosenTests(list string, k pkg, chosen []string) ([]string, error) {
 	if chosen == nil {
 		return nil, nil
 	}
@@ -172,7 +198,7 @@ func (p plan) ordinaryTests(k pkg) ([]string, error) {
 			}
 		}
 		if len(tests) == 0 || !known {
-			return nil, fmt.Errorf("the list ordinary of internal/testrun has %s of %s, and there are no such tests", choice, k.name)
+			return nil, fmt.Errorf("the list %s of internal/testrun has %s of %s, and there are no such tests", list, choice, k.name)
 		}
 		names = append(names, tests...)
 	}

@@ -3,11 +3,16 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/must"
 )
@@ -101,6 +106,10 @@ func TestPlanCheck(t *testing.T) {
 		{"all of a package", plan{ordinary: map[string][]string{"c": nil}}, "<nil>"},
 		{"a file and a test", plan{ordinary: map[string][]string{"c": {"stress_test.go", "TestPlanCheck"}}}, "<nil>"},
 		{"no such package for the ordinary user", plan{ordinary: map[string][]string{"d": nil}}, "ordinary of internal/testrun has d,"},
+		{"a sequential file", plan{sequential: map[string][]string{"c": {"stress_test.go"}}}, "<nil>"},
+		{"no such sequential package", plan{sequential: map[string][]string{"d": {"TestPlan"}}}, "sequential of internal/testrun has d,"},
+		{"no such sequential test", plan{sequential: map[string][]string{"c": {"TestNone"}}}, "sequential of internal/testrun has TestNone of c,"},
+		{"sequential in a plain package", plan{plain: []string{"c"}, sequential: map[string][]string{"c": {"TestPlan"}}}, "plain and sequential of internal/testrun both have c"},
 		{"no such file", plan{ordinary: map[string][]string{"c": {"none_test.go"}}}, "has none_test.go of c,"},
 		{"no such test", plan{ordinary: map[string][]string{"c": {"TestNone"}}}, "has TestNone of c,"},
 	} {
@@ -110,6 +119,38 @@ func TestPlanCheck(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestSequential runs a package with a test that has a race, in its list of sequential tests: each test runs
+// once, and only this one without the race detector. With -allrace, the detector finds the race.
+func TestSequential(t *testing.T) {
+	t.Parallel()
+	if compiler, err := hasCompiler(io.Discard, os.Getenv("CI") == "true"); err != nil {
+		t.Fatal(err)
+	} else if !compiler {
+		t.Skip("no C compiler")
+	}
+	st, j := faults(t, "^Test(Passes|Races)$")
+	for _, allRace := range []bool{false, true} {
+		s := &suite{
+			report: &report{w: io.Discard}, starter: st, plan: plan{sequential: map[string][]string{j.pkg.name: {"TestRaces"}}},
+			options: options{atOnce: 1, dir: t.TempDir(), run: j.run, allRace: allRace},
+		}
+		err := s.execute(t.Context(), time.Now(), func(ctx context.Context, ready chan<- []job) error { return s.prepare(ctx, []pkg{j.pkg}, ready) })
+		var ran []string
+		for _, o := range s.outcomes {
+			for _, test := range o.tests {
+				ran = append(ran, fmt.Sprintf("%s of %s, %v", test.name, o.job, o.job.race))
+			}
+		}
+		want := []string{"TestPasses of " + j.pkg.name + ", true", "TestRaces of " + j.pkg.name + " without the race detector, false"}
+		if allRace {
+			want[1] = "TestRaces of " + j.pkg.name + ", true"
+		}
+		if slices.Sort(ran); !slices.Equal(ran, want) || errors.Is(err, errRed) != allRace || err != nil && !allRace {
+			t.Errorf("with -allrace %v: ran %q and got %v, want %q", allRace, ran, err, want)
+		}
 	}
 }
 

@@ -163,13 +163,17 @@ func (s *suite) prepare(ctx context.Context, packages []pkg, ready chan<- []job)
 	if err != nil {
 		return err
 	}
-	var plain, race, both []pkg // both: plain ones for the ordinary user
+	var plain, race, both, split []pkg // both: also built without the detector; split: only for sequential tests
 	for _, p := range packages {
 		_, repeated := s.plan.ordinary[p.name]
 		repeated = repeated && account
 		if compiler && (s.allRace || !covers(s.plan.plain, p.name)) {
 			race = append(race, p)
-			if repeated {
+			_, sequential := s.plan.sequential[p.name]
+			if sequential = sequential && !s.allRace; sequential {
+				split = append(split, p)
+			}
+			if repeated || sequential {
 				both = append(both, p)
 			}
 		} else {
@@ -180,8 +184,13 @@ func (s *suite) prepare(ctx context.Context, packages []pkg, ready chan<- []job)
 	if err != nil {
 		return err
 	}
+	skips := map[string]string{}
 	if !s.ordinary {
-		send(s.jobs(binaries, plain, false))
+		var sequential []job
+		if sequential, skips, err = s.sequentialJobs(split, binaries); err != nil {
+			return err
+		}
+		send(append(s.jobs(binaries, plain, false), sequential...))
 	}
 	var more sync.WaitGroup
 	var accountErr error
@@ -196,7 +205,11 @@ func (s *suite) prepare(ctx context.Context, packages []pkg, ready chan<- []job)
 	if !s.ordinary {
 		var detecting map[string]string
 		if detecting, err = s.build(ctx, true, race); err == nil {
-			send(s.jobs(detecting, race, true))
+			jobs := s.jobs(detecting, race, true)
+			for i := range jobs {
+				jobs[i].skip = skips[jobs[i].pkg.name]
+			}
+			send(jobs)
 		}
 	}
 	more.Wait()
@@ -218,6 +231,27 @@ func (s *suite) jobs(binaries map[string]string, packages []pkg, race bool) (job
 		jobs = append(jobs, job{pkg: p, binary: binaries[p.name], race: race, run: s.run})
 	}
 	return jobs
+}
+
+// sequentialJobs returns the jobs of packages' sequential tests. For each package, skips has the tests that
+// its job with the race detector leaves out, in the form of the flag -skip of go test.
+func (s *suite) sequentialJobs(packages []pkg, binaries map[string]string) (jobs []job, skips map[string]string, err error) {
+	skips = map[string]string{}
+	for _, p := range packages {
+		tests, err := s.plan.sequentialTests(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		skips[p.name] = "^(" + strings.Join(tests, "|") + ")$"
+		run, some, err := runOf(tests, s.run)
+		if err != nil {
+			return nil, nil, err
+		}
+		if some {
+			jobs = append(jobs, job{pkg: p, binary: binaries[p.name], sequential: true, run: run})
+		}
+	}
+	return jobs, skips, nil
 }
 
 // ordinaryJobs returns the jobs of the ordinary user. It prepares everything that these jobs need.
