@@ -45,6 +45,7 @@ var module = plan{
 		"internal/packaging",   // runs npm and pip
 		"internal/readme",      // compiles
 		"internal/realservice", // runs a program of others
+		"sandbox/local",        // starts clouds that their own packages test, and has no goroutine of its own
 	},
 	longest: []string{
 		"internal/e2e", "internal/interop", "internal/packaging", "internal/cloud/engine/room", "sandbox/local",
