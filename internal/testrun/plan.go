@@ -49,6 +49,7 @@ var module = plan{
 		"internal/packaging",   // runs npm and pip
 		"internal/readme",      // compiles
 		"internal/realservice", // runs a program of others
+		"sandbox/local",        // starts clouds that their own packages test, and has no goroutine of its own
 	},
 	sequential: map[string][]string{
 		"sandbox/agent": {"TestRepeatedSecret", "TestSecretInShortText"},

@@ -53,7 +53,7 @@ func (e *testEgress) Closed() bool { return e.closed }
 // transparentRoom returns a room whose sandboxes have a transparent egress path.
 func transparentRoom(t testing.TB) *Room {
 	t.Helper()
-	r := newRoom(t)
+	r := newRoomWith(t, Options{Binary: withDetector})
 	if egress := r.Report().Egress; egress != engine.EgressTransparent {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(egress)

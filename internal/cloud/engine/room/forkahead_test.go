@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -34,8 +37,11 @@ func forkingRoom(t *testing.T, count int) forking {
 	}
 	log := &orderLog{Writer: logWriter{t}}
 	r := forking{gaveUp: &log.gaveUp}
+	without := withoutLibraries(t)
+	zygote := zygoteOf(env)
+	zygote.System["PYTHONPATH"] = without
 	r.Room = startRoom(t, Options{
-		Trees: env.Trees, Zygote: zygoteOf(env), Warm: &engine.Limits{}, WarmCount: count,
+		Trees: append(slices.Clone(env.Trees), without), Zygote: zygote, Warm: &engine.Limits{}, WarmCount: count,
 		Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	t.Cleanup(func() {
@@ -59,6 +65,18 @@ func (l *orderLog) Write(line []byte) (int, error) {
 		l.gaveUp.Store(true)
 	}
 	return l.Writer.Write(line)
+}
+
+// withoutLibraries returns a directory for PYTHONPATH, with which Python has no libraries for data. Loading
+// these is nearly all that a zygote costs, and it makes no difference to when kernels are forked.
+func withoutLibraries(t *testing.T) string {
+	t.Helper()
+	dir := mkdir(t, filepath.Join(t.TempDir(), "without"))
+	must.Do(t, os.Chmod(dir, 0o755))
+	for _, name := range []string{"numpy", "pandas", "matplotlib"} {
+		must.Do(t, os.WriteFile(filepath.Join(dir, name+".py"), []byte("raise ImportError('it is left out')\n"), 0o644))
+	}
+	return dir
 }
 
 // awaitOrders waits until a kernel is ordered for count warm sandboxes. A room does not

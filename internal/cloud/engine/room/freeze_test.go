@@ -431,7 +431,7 @@ func TestServerKilledFrozen(t *testing.T) {
 		for _, means := range []string{byGroup, bySignals} {
 			t.Run(string(level)+"/"+means, func(t *testing.T) {
 				t.Parallel()
-				newRoomOn(t, level) // skips if the machine does not support the level
+				checkLevel(t, level)
 				killServer(t, level, false, means)
 				if means == byGroup { // the next server removes the freezing group
 					killServer(t, level, true, means)
@@ -446,7 +446,7 @@ func TestServerKilledFrozen(t *testing.T) {
 func TestFreezeEgress(t *testing.T) {
 	t.Parallel()
 	connected, cut := make(chan struct{}), make(chan struct{})
-	s := newSandbox(t, newRoom(t), engine.SandboxOptions{Egress: &testEgress{dial: func(context.Context, string, uint16) (net.Conn, error) {
+	s := newSandbox(t, newRoomWith(t, Options{Binary: withDetector}), engine.SandboxOptions{Egress: &testEgress{dial: func(context.Context, string, uint16) (net.Conn, error) {
 		near, far := net.Pipe()
 		go func() {
 			_, _ = io.ReadFull(far, make([]byte, len("ping")))

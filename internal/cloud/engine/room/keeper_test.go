@@ -113,7 +113,7 @@ func TestNextRoom(t *testing.T) {
 	for _, level := range []engine.Isolation{engine.Full, engine.Restricted, engine.None} {
 		t.Run(string(level), func(t *testing.T) {
 			t.Parallel()
-			newRoomOn(t, level) // skips if the machine does not support the level
+			checkLevel(t, level)
 			k, err := StartKeeper(t.Context(), KeeperOptions{Dir: instanceDir(t)})
 			must.Do(t, err)
 			for range 2 {

@@ -19,6 +19,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -261,13 +262,17 @@ type logWriter struct{ t testing.TB }
 
 func (w logWriter) Write(p []byte) (int, error) { w.t.Logf("%s", p); return len(p), nil }
 
-// startRoom starts a room, with Full isolation unless o says otherwise. The test
-// must close it. With CI=true a machine that refuses fails the test.
+// startRoom starts a room, with Full isolation unless o says otherwise, whose processes have no race
+// detector unless o says otherwise. The test must close it. With CI=true a machine that refuses fails
+// the test.
 func startRoom(t testing.TB, o Options) *Room {
 	t.Helper()
 	o.Dir = instanceDir(t)
 	if o.Isolation == engine.Auto {
 		o.Isolation = engine.Full
+	}
+	if o.Binary == "" {
+		o.Binary = plainProgram(t)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(logWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -287,7 +292,12 @@ func newRoom(t testing.TB) *Room {
 
 func newRoomOn(t testing.TB, level engine.Isolation) *Room {
 	t.Helper()
-	r := startRoom(t, Options{Isolation: level})
+	return newRoomWith(t, Options{Isolation: level})
+}
+
+func newRoomWith(t testing.TB, o Options) *Room {
+	t.Helper()
+	r := startRoom(t, o)
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)
@@ -295,6 +305,17 @@ func newRoomOn(t testing.TB, level engine.Isolation) *Room {
 	})
 	return r
 }
+
+// checkLevel skips a test if the machine does not support the level.
+func checkLevel(t *testing.T, level engine.Isolation) {
+	t.Helper()
+	if _, supported := supportedLevels.Load(level); !supported {
+		newRoomOn(t, level)
+		supportedLevels.Store(level, true)
+	}
+}
+
+var supportedLevels sync.Map
 
 func newSandbox(t testing.TB, r *Room, o engine.SandboxOptions) *Sandbox {
 	t.Helper()
@@ -324,7 +345,8 @@ type left struct {
 func serveUntilKilled(dir string) {
 	ctx := context.Background()
 	o := Options{Dir: dir, Isolation: engine.Isolation(os.Getenv("ROOM_TEST_LEVEL"))}
-	if env, err := pyenv.Find(ctx); err == nil && env.Level != pyenv.Plain {
+	means := os.Getenv("ROOM_TEST_FREEZE") // only sandboxes are frozen, and no zygote
+	if env, err := pyenv.Find(ctx); means == "" && err == nil && env.Level != pyenv.Plain {
 		o.Trees, o.Zygote = env.Trees, zygoteOf(env)
 	}
 	r, err := Start(ctx, o)
@@ -348,7 +370,7 @@ func serveUntilKilled(dir string) {
 		}
 		l.Pids = append(l.Pids, children...)
 	}
-	if means := os.Getenv("ROOM_TEST_FREEZE"); means != "" {
+	if means != "" {
 		if means == bySignals {
 			s.share.group = withoutFreezer(s.share.group)
 		}

@@ -31,7 +31,7 @@ def until(so):
 // that open it and to those that keep it open.
 func TestMemoryInfo(t *testing.T) {
 	t.Parallel()
-	r := newRoom(t)
+	r := newRoomWith(t, Options{Binary: withDetector})
 	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: 512 << 20}})
 	tests := []struct{ name, program, want string }{
 		{"limit", `m = memory(); print(m["MemTotal"], m["SwapTotal"], 0 < m["MemFree"] <= m["MemAvailable"] < m["MemTotal"])`, "524288 0 True\n"},
@@ -74,7 +74,7 @@ print(subprocess.check_output(["free", "-m"]).split()[7].decode() if shutil.whic
 // machine's.
 func TestMemoryInfoStays(t *testing.T) {
 	t.Parallel()
-	r := newRoom(t)
+	r := newRoomWith(t, Options{Binary: withDetector})
 	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: 512 << 20}})
 	attempts := []string{
 		"echo 1 > /proc/meminfo", "chmod 666 /proc/meminfo", "rm -f /proc/meminfo", "touch /proc/meminfo", "truncate -s 0 /proc/meminfo",
@@ -110,7 +110,7 @@ for _ in range(1000):
 // no program has it open, before and after an open.
 func TestMemoryInfoIdle(t *testing.T) {
 	t.Parallel()
-	r := newRoom(t)
+	r := newRoomWith(t, Options{Binary: withDetector})
 	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: 512 << 20}})
 	envd, err := pidOf(s.process.pidfd)
 	must.Do(t, err)

@@ -107,7 +107,7 @@ func TestManyConnections(t *testing.T) {
 // run in both cases.
 func TestManyConnectionsToEnvd(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t, newRoom(t), fewFiles(t))
+	s := newSandbox(t, newRoomWith(t, Options{Binary: withDetector}), fewFiles(t))
 	background(t, s, `exec python3 -c '
 import socket, time
 held = []

@@ -62,7 +62,7 @@ func TestTell(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var told []string
-	s := newSandbox(t, newRoom(t), engine.SandboxOptions{Tell: func(line []byte) {
+	s := newSandbox(t, newRoomWith(t, Options{Binary: withDetector}), engine.SandboxOptions{Tell: func(line []byte) {
 		var said struct{ Msg string }
 		if err := json.Unmarshal(line, &said); err != nil {
 			t.Errorf("it said %q: %v", line, err)

@@ -41,7 +41,7 @@ func TestWarmPool(t *testing.T) {
 		t.Run(string(level), func(t *testing.T) {
 			t.Parallel()
 			limits := engine.Limits{DiskBytes: 32 << 20}
-			r := startRoom(t, Options{Isolation: level, Warm: &limits})
+			r := startRoom(t, Options{Isolation: level, Warm: &limits, Binary: withDetector})
 			readyWarm(t, r)
 			// The warm sandbox stays if a sandbox with other limits is requested.
 			newSandbox(t, r, engine.SandboxOptions{ID: "other"})

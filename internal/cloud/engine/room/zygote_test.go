@@ -44,12 +44,7 @@ func warmRoom(t *testing.T) *Room {
 	if env.Level == pyenv.Plain {
 		t.Skip(env.Note)
 	}
-	r := startRoom(t, Options{Trees: env.Trees, Zygote: zygoteOf(env)})
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	r := newRoomWith(t, Options{Trees: env.Trees, Zygote: zygoteOf(env), Binary: withDetector})
 	patience.Until(t, "the zygote is warm", r.zygote.isWarm)
 	return r
 }
@@ -119,7 +114,7 @@ func TestKernelRequests(t *testing.T) {
 // TestKernelWithoutZygote checks that the request is refused, and that the sandbox continues.
 func TestKernelWithoutZygote(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t, newRoom(t), engine.SandboxOptions{})
+	s := newSandbox(t, newRoomWith(t, Options{Binary: withDetector}), engine.SandboxOptions{})
 	if got := call(t, s, "/kernels?n=2", testRequest{}); got.Status != 0 || got.Error == "" {
 		t.Errorf("%+v", got)
 	}
