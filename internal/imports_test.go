@@ -199,6 +199,7 @@ var imports = map[string]string{
 	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/pty internal/cloud/treecopy internal/lazyregexp" +
 		" internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
 		" internal/gen/process/processconnect internal/protocol internal/shell",
+	"internal/cloud/envd/envdtest":        "internal/cloud/envd internal/must",
 	"internal/cloud/envdclient":           "internal/clip internal/gen/process internal/gen/process/processconnect internal/lazyregexp internal/protocol",
 	"internal/cloud/gvisorenv":            "internal/clip internal/cloud/hostprogram internal/cloud/setupdir internal/cloud/shortage internal/privatedir",
 	"internal/cloud/gvisorenv/gvisortest": "internal/cloud/engine/enginetest internal/cloud/gvisorenv internal/pinned",

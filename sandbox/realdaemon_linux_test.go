@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/envd"
+	"github.com/e2bctl/e2bctl/internal/cloud/envd/envdtest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
@@ -27,24 +27,14 @@ import (
 func newReal(t *testing.T, refuse func(r *http.Request) bool) (sb *Sandbox, home, mine string) {
 	t.Helper()
 	home, mine = t.TempDir(), t.TempDir()
-	uid, gid := uint32(os.Getuid()), uint32(os.Getgid())
-	daemon, err := envd.New(envd.Options{Token: "envdtoken", Path: os.Getenv("PATH"), Users: []envd.User{
-		{Name: "user", UID: uid, GID: gid, Home: home, Shell: "/bin/bash"}, {Name: "me", UID: uid, GID: gid, Home: mine, Shell: "/bin/bash"},
-	}})
-	must.Do(t, err)
-	t.Cleanup(func() {
-		if err := daemon.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	daemon := envdtest.Start(t, "", envdtest.User{Name: "user", Home: home}, envdtest.User{Name: "me", Home: mine})
 	s := newService(t)
-	handler := daemon.Handler()
 	s.raw = func(w http.ResponseWriter, r *http.Request) bool {
 		if refuse != nil && refuse(r) {
 			w.WriteHeader(http.StatusForbidden)
 			return true
 		}
-		handler.ServeHTTP(w, r)
+		daemon.ServeHTTP(w, r)
 		return true
 	}
 	return s.sandbox(), home, mine

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -71,6 +72,7 @@ type service struct {
 	closed  int // inputs of commands that were closed
 	gone    bool
 	headers http.Header // of the last request to a port
+	starter string      // the user of the last start of a command
 }
 
 func newService(t testing.TB) *service {
@@ -155,6 +157,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *service) api(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
 	s.mu.Lock()
 	s.calls = append(s.calls, r.Method+" "+r.URL.Path+" "+string(body))
 	gone := s.gone
@@ -210,6 +213,9 @@ func (s *service) Start(ctx context.Context, r *connect.Request[process.StartReq
 	if r.Header().Get("Keepalive-Ping-Interval") != "50" {
 		s.t.Errorf("Start has no keepalive interval: %v", r.Header())
 	}
+	s.mu.Lock()
+	s.starter, _, _ = (&http.Request{Header: r.Header()}).BasicAuth()
+	s.mu.Unlock()
 	return s.start(ctx, r.Msg, stream)
 }
 

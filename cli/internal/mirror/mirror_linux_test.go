@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,7 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/envd"
+	"github.com/e2bctl/e2bctl/internal/cloud/envd/envdtest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -32,35 +31,17 @@ import (
 func newSandbox(t *testing.T, programs string, started func(request []byte)) (sb *sandbox.Sandbox, home string) {
 	t.Helper()
 	home = t.TempDir()
-	uid, gid := uint32(os.Getuid()), uint32(os.Getgid())
-	daemon, err := envd.New(envd.Options{Token: "secret", Path: strings.TrimPrefix(programs+":"+os.Getenv("PATH"), ":"), Users: []envd.User{
-		{Name: "user", UID: uid, GID: gid, Home: t.TempDir(), Shell: "/bin/sh"}, {Name: "me", UID: uid, GID: gid, Home: home, Shell: "/bin/sh"},
-	}})
-	must.Do(t, err)
-	handler := daemon.Handler()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.Header.Get("E2b-Sandbox-Port") != "":
-			if started != nil && strings.HasSuffix(r.URL.Path, "/Start") {
-				body, _ := io.ReadAll(r.Body)
-				started(body)
-				r.Body = io.NopCloser(bytes.NewReader(body))
-			}
-			handler.ServeHTTP(w, r)
-		case r.Method == http.MethodPost:
-			w.WriteHeader(http.StatusCreated)
-			fmt.Fprint(w, `{"sandboxID":"i1","templateID":"t","envdVersion":"0.6.13","envdAccessToken":"secret"}`)
-		default:
-			w.WriteHeader(http.StatusNoContent)
+	path := strings.TrimPrefix(programs+":"+os.Getenv("PATH"), ":")
+	daemon := envdtest.Start(t, path, envdtest.User{Name: "user", Home: t.TempDir()}, envdtest.User{Name: "me", Home: home})
+	url := envdtest.Serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if started != nil && strings.HasSuffix(r.URL.Path, "/Start") {
+			body, _ := io.ReadAll(r.Body)
+			started(body)
+			r.Body = io.NopCloser(bytes.NewReader(body))
 		}
-	}))
-	t.Cleanup(func() {
-		if err := daemon.Close(); err != nil {
-			t.Error(err)
-		}
-		server.Close()
+		daemon.ServeHTTP(w, r)
 	})
-	client, err := sandbox.NewClient(sandbox.WithAPIKey("e2b_00000000"), sandbox.WithAPIURL(server.URL), sandbox.WithSandboxURL(server.URL), sandbox.WithEnvFile(""), sandbox.WithMaxRetries(0))
+	client, err := sandbox.NewClient(sandbox.WithAPIKey("e2b_00000000"), sandbox.WithAPIURL(url), sandbox.WithSandboxURL(url), sandbox.WithEnvFile(""), sandbox.WithMaxRetries(0))
 	must.Do(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	sb, err = client.Create(t.Context())

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
-	"github.com/e2bctl/e2bctl/internal/cloud/envd"
+	"github.com/e2bctl/e2bctl/internal/cloud/envd/envdtest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -28,15 +27,10 @@ import (
 func newSandbox(t *testing.T) (sb *sandbox.Sandbox, home string) {
 	t.Helper()
 	home = t.TempDir()
-	me := envd.User{Name: "user", UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home, Shell: "/bin/sh"}
-	other := me
-	other.Name, other.Home = "other", filepath.Join(home, "other")
-	daemon, err := envd.New(envd.Options{Users: []envd.User{me, other}, Token: "secret", Path: os.Getenv("PATH")})
-	must.Do(t, err)
-	handler := daemon.Handler()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	daemon := envdtest.Start(t, "", envdtest.User{Name: "user", Home: home}, envdtest.User{Name: "other", Home: filepath.Join(home, "other")})
+	url := envdtest.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case r.Header.Get("E2b-Sandbox-Port") != "" && strings.HasSuffix(r.URL.Query().Get("path"), "cut"):
+		case strings.HasSuffix(r.URL.Query().Get("path"), "cut"):
 			w.Header().Set("Content-Length", "10")
 			fmt.Fprint(w, "begun")
 			panic(http.ErrAbortHandler)
@@ -47,23 +41,10 @@ func newSandbox(t *testing.T) (sb *sandbox.Sandbox, home string) {
 				return
 			}
 			r.Body = io.NopCloser(bytes.NewReader(body))
-			handler.ServeHTTP(w, r)
-		case r.Header.Get("E2b-Sandbox-Port") != "":
-			handler.ServeHTTP(w, r)
-		case r.Method == http.MethodPost:
-			w.WriteHeader(http.StatusCreated)
-			fmt.Fprint(w, `{"sandboxID":"i1","templateID":"t","envdVersion":"0.6.13","envdAccessToken":"secret"}`)
-		default:
-			w.WriteHeader(http.StatusNoContent)
 		}
-	}))
-	t.Cleanup(func() {
-		if err := daemon.Close(); err != nil {
-			t.Error(err)
-		}
-		server.Close()
+		daemon.ServeHTTP(w, r)
 	})
-	client, err := sandbox.NewClient(sandbox.WithAPIKey("e2b_00000000"), sandbox.WithAPIURL(server.URL), sandbox.WithSandboxURL(server.URL), sandbox.WithEnvFile(""), sandbox.WithMaxRetries(0))
+	client, err := sandbox.NewClient(sandbox.WithAPIKey("e2b_00000000"), sandbox.WithAPIURL(url), sandbox.WithSandboxURL(url), sandbox.WithEnvFile(""), sandbox.WithMaxRetries(0))
 	must.Do(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	sb, err = client.Create(t.Context())
