@@ -61,9 +61,10 @@ func shows(path, text string, writable bool) error {
 	return err
 }
 
-// TestBuild builds the file system of a sandbox, and checks each of its parts.
-func TestBuild(t *testing.T) {
-	t.Parallel()
+// buildSpec returns the description of a file system that has each kind of part, and adds the files that
+// are passed for it.
+func buildSpec(t *testing.T, files *wire.Files) *wire.InitSpec {
+	t.Helper()
 	dir := t.TempDir()
 	tree, volume, fixed := dir+"/tree", dir+"/volume", dir+"/fixed"
 	for name, text := range map[string]string{tree + "/file": "text", tree + "/secret": "x", tree + "/in/secret": "x", volume + "/a": "of the volume", fixed + "/a": "fixed"} {
@@ -72,16 +73,24 @@ func TestBuild(t *testing.T) {
 	must.Do(t, errors.Join(os.Chmod(tree, 0o700), os.WriteFile(dir+"/list", []byte(tree+"/secret\x00"+tree+"/in/secret\x00/other\x00"), 0o600)))
 	list, err := os.Open(dir + "/list")
 	must.Do(t, err)
-	var files wire.Files
 	files.Add(wire.FilePrivate, list)
 	same, err := os.Open(fixed)
 	must.Do(t, err)
 	files.Add(wire.FileVolume.Numbered(1), same)
-	spec := &wire.InitSpec{
+	return &wire.InitSpec{
 		Runner: wire.Runner{Ranged: true}, Path: "/bin", Trees: []string{tree}, Mounted: []bool{false}, Private: true, Links: map[string]string{"/link": "etc"},
 		Disk: 32 << 20, Memory: 1 << 30, Processors: []int{0}, Authority: []byte("certificate\n"),
 		Volumes: []wire.Volume{{Dir: volume, Path: "/data/volume"}, {Dir: fixed, Path: "/data/fixed/", ReadOnly: true, Opened: true}},
 	}
+}
+
+// TestBuild builds the file system of a sandbox, and checks each of its parts.
+func TestBuild(t *testing.T) {
+	t.Parallel()
+	var files wire.Files
+	spec := buildSpec(t, &files)
+	tree := spec.Trees[0]
+	dir := filepath.Dir(tree)
 	cpuinfo, err := os.ReadFile("/proc/cpuinfo")
 	must.Do(t, err)
 	apart(t, func() error {
@@ -200,9 +209,10 @@ func terminals() error {
 	return nil
 }
 
-// TestBuildOnLayers builds a file system of layers, and checks which of their files is visible.
-func TestBuildOnLayers(t *testing.T) {
-	t.Parallel()
+// layeredSpec returns the description of a file system of two layers, and adds the files that are passed
+// for it.
+func layeredSpec(t *testing.T, image bool, files *wire.Files) *wire.InitSpec {
+	t.Helper()
 	dir := t.TempDir()
 	tree := dir + "/tree"
 	for name, text := range map[string]string{
@@ -210,18 +220,30 @@ func TestBuildOnLayers(t *testing.T) {
 	} {
 		must.Do(t, errors.Join(os.MkdirAll(filepath.Dir(dir+"/"+name), 0o755), os.WriteFile(dir+"/"+name, []byte(text), 0o644)))
 	}
+	spec := &wire.InitSpec{
+		Runner: wire.Runner{Ranged: true}, Private: !image, Image: image, Disk: 32 << 20,
+		Layers: []wire.Layer{{Dir: dir + "/low", Trees: []string{"", tree, "/lost"}}, {Dir: dir + "/high", Trees: []string{""}}},
+	}
+	if image {
+		return spec
+	}
+	must.Do(t, os.WriteFile(dir+"/list", []byte(tree+"/secret\x00"), 0o600))
+	list, err := os.Open(dir + "/list")
+	must.Do(t, err)
+	files.Add(wire.FilePrivate, list)
+	spec.Trees, spec.Mounted = []string{tree}, []bool{false}
+	return spec
+}
+
+// TestBuildOnLayers builds a file system of layers, and checks which of their files is visible.
+func TestBuildOnLayers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
 	for _, image := range []bool{false, true} {
 		var files wire.Files
-		if !image {
-			must.Do(t, os.WriteFile(dir+"/list", []byte(tree+"/secret\x00"), 0o600))
-			list, err := os.Open(dir + "/list")
-			must.Do(t, err)
-			files.Add(wire.FilePrivate, list)
-		}
-		spec := &wire.InitSpec{Runner: wire.Runner{Ranged: true}, Private: !image, Image: image, Disk: 32 << 20, Layers: []wire.Layer{{Dir: dir + "/low", Trees: []string{"", tree, "/lost"}}, {Dir: dir + "/high", Trees: []string{""}}}}
-		if !image {
-			spec.Trees, spec.Mounted = []string{tree}, []bool{false}
-		}
+		spec := layeredSpec(t, image, &files)
+		low := spec.Layers[0].Dir
+		tree := filepath.Dir(low) + "/tree"
 		apart(t, func() error {
 			b, err := build(namespaces{}, spec, &files)
 			if err != nil {
@@ -242,9 +264,7 @@ func TestBuildOnLayers(t *testing.T) {
 			return errors.Join(shows("/a", "low", true), shows("/b", "high", true), shows(tree+"/file", "of the layer", true), shows("/lost/kept", "lost", true),
 				shows("/etc/hosts", "", true), lacks(tree+"/secret"), terminals())
 		})
-	}
-	for _, text := range []string{"low", "of the layer"} {
-		must.Do(t, map[string]error{"low": shows(dir+"/low/0/a", text, true), "of the layer": shows(dir+"/low/1/file", text, true)}[text])
+		must.Do(t, errors.Join(shows(low+"/0/a", "low", true), shows(low+"/1/file", "of the layer", true)))
 	}
 	must.Do(t, os.Mkdir(dir+"/made", 0o755))
 	apart(t, func() error {
