@@ -218,6 +218,7 @@ func TestStartInGroups(t *testing.T) {
 		before, err := startChild(t, Placement{})
 		must.Do(t, err)
 		thread, _ := nextStarter()
+		number := thread.number()
 		c, err := startChild(t, Placement{Groups: []*os.File{group}, Home: []*os.File{home}})
 		if (err == nil) != tt.starts || errors.Is(err, ErrAway) != tt.away || !tt.starts && !errors.Is(err, os.ErrClosed) {
 			t.Errorf("%s: got %v, want that it starts: %v, or a thread that is away: %v", what, err, tt.starts, tt.away)
@@ -237,7 +238,20 @@ func TestStartInGroups(t *testing.T) {
 		if !thread.hasEnded() {
 			t.Errorf("%s: the thread takes work after its last child", what)
 		}
+		if tt.away && number != os.Getpid() { // Go never ends the first thread
+			patience.Until(t, "a thread that is in a wrong group ends", func() bool {
+				_, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", number))
+				return errors.Is(err, os.ErrNotExist)
+			})
+		}
 	}
+}
+
+// number returns the id of the thread.
+func (s *starter) number() int {
+	id := make(chan int)
+	s.work <- func() { id <- unix.Gettid() }
+	return <-id
 }
 
 // TestUserNamespace checks that the namespace is one of its own with the right owner, and that its
