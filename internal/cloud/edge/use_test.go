@@ -88,6 +88,73 @@ func TestKeepalive(t *testing.T) {
 	}
 }
 
+// pieces is a body that arrives in these pieces.
+type pieces []string
+
+func (p *pieces) Read(b []byte) (int, error) {
+	if len(*p) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, (*p)[0])
+	*p = (*p)[1:]
+	return n, nil
+}
+
+// TestUsesOfABody checks that each piece of a request or an answer is a use of the sandbox, unless it
+// is a keepalive message, and which bodies are noted at all.
+func TestUsesOfABody(t *testing.T) {
+	t.Parallel()
+	parts := func() io.ReadCloser { return io.NopCloser(&pieces{"one", processKeepalive, "", "two", otherKeepalive}) }
+	uses := 0
+	u := &upstream{Sandbox: Sandbox{Use: func() { uses++ }}}
+	for name, tt := range map[string]struct {
+		u        *upstream
+		body     io.ReadCloser
+		port     int
+		uses     int
+		unnoted  bool
+		switches bool
+	}{
+		"two pieces":               {u: u, body: parts(), port: 3000, uses: 2},
+		"no body":                  {u: u, body: http.NoBody, port: 3000},
+		"nobody wants to know":     {u: &upstream{}, body: parts(), port: 3000, unnoted: true},
+		"health of envd":           {u: u, body: parts(), port: protocol.PortEnvd, unnoted: true},
+		"an answer of other bytes": {u: u, body: parts(), port: 3000, uses: 2, switches: true},
+	} {
+		uses = 0
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://a"+healthPath, tt.body)
+		must.Do(t, err)
+		noted, use := tt.u.noted(r, tt.port)
+		if (use == nil) != tt.unnoted || (noted == r) != (tt.unnoted || tt.body == http.NoBody) {
+			t.Errorf("%s: got %v, the same request %v, want it noted: %v", name, use != nil, noted == r, !tt.unnoted)
+		}
+		before := uses
+		_, err = io.Copy(io.Discard, noted.Body)
+		if got := uses - before; err != nil || got != tt.uses || (before == 1) == tt.unnoted {
+			t.Errorf("%s: %d uses at the begin and %d by pieces, want %d by pieces", name, before, got, tt.uses)
+		}
+		res := &http.Response{StatusCode: http.StatusOK, Body: tt.body}
+		if tt.body != http.NoBody {
+			res.Body = parts()
+		}
+		if tt.switches {
+			res.StatusCode = http.StatusSwitchingProtocols
+		}
+		uses = 0
+		(&target{use: use}).noteAnswer(res)
+		_, err = io.Copy(io.Discard, res.Body)
+		if want := map[bool]int{false: tt.uses}[tt.switches]; err != nil || uses != want {
+			t.Errorf("%s: the answer has %d uses, want %d", name, uses, want)
+		}
+	}
+	if conn := (&net.TCPConn{}); (&target{}).noteConn(conn, http.Header{}) != conn {
+		t.Error("a connection is noted though nobody wants to know")
+	}
+	if err := (&notedConn{Conn: &openedConn{}}).CloseWrite(); err == nil {
+		t.Error("a connection that has no half to close was closed for writing")
+	}
+}
+
 // TestUses checks which requests are a use of a sandbox.
 func TestUses(t *testing.T) {
 	t.Parallel()

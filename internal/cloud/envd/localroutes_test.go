@@ -21,6 +21,7 @@ import (
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/calltest"
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -175,6 +176,24 @@ func TestUsage(t *testing.T) {
 	must.Do(t, unix.Sysinfo(&info))
 	if _, _, known := whole.memoryUse(); known || whole.memory != uint64(info.Totalram)*uint64(info.Unit) || whole.cpus != uint32(runtime.NumCPU()) {
 		t.Errorf("without limits: got %+v, want those of the machine", whole)
+	}
+}
+
+// TestUnmeasured checks that a sample of which a part cannot be measured is an error.
+func TestUnmeasured(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(&Options{})
+	for call, number := range map[string]uint32{"the disk": unix.SYS_STATFS, "opening /proc": unix.SYS_OPENAT, "reading /proc": unix.SYS_GETDENTS64} {
+		failed, err := calltest.FailNth(t, number, 1, unix.EIO, func() error {
+			got, err := m.sample()
+			if got != (usage{}) {
+				t.Errorf("%s: got %+v, want nothing", call, got)
+			}
+			return err
+		})
+		if !failed || !errors.Is(err, unix.EIO) || !strings.Contains(err.Error(), "envd: measure") {
+			t.Errorf("%s failed, %v: got error %v", call, failed, err)
+		}
 	}
 }
 

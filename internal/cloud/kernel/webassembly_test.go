@@ -161,9 +161,10 @@ func TestFork(t *testing.T) {
 	k, _, _ := idle(t)
 	k.spec.Dir = "/of/code"
 	var within time.Duration
+	var asked context.Context
 	k.spec.Warm = &Warm{Fork: func(ctx context.Context) (*os.File, error) {
 		deadline, _ := ctx.Deadline()
-		within = time.Until(deadline)
+		asked, within = ctx, time.Until(deadline)
 		return theirs, nil
 	}}
 	p := &process{kernel: k}
@@ -177,6 +178,9 @@ func TestFork(t *testing.T) {
 	want := `3 files {"environ":{"A":"1","B":"2=3"},"dir":"/of/code"}`
 	if got := strings.TrimSpace(patience.Receive(t, "the setup", got)); got != want {
 		t.Errorf("the process got %s, want %s", got, want)
+	}
+	if closed := theirs.Close(); asked.Err() == nil || !errors.Is(closed, os.ErrClosed) {
+		t.Errorf("the wait for a process goes on: %v, and closing the zygote's file: %v, want it ended and closed", asked.Err() == nil, closed)
 	}
 	if p.process.Pid != pid || !p.untouched || within <= 0 || within > forkTimeout {
 		t.Errorf("got the process %+v after at most %v, want %d, untouched", p.process, within, pid)
@@ -196,6 +200,29 @@ func TestFork(t *testing.T) {
 	}
 	if err := withinLimits(t, &limits, os.ErrClosed); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("got error %v, want %v", err, os.ErrClosed)
+	}
+}
+
+// TestForkThatFails checks that a zygote that gives no socket is an error, and that its file is closed.
+func TestForkThatFails(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]error{"no file": unix.EAGAIN, "no socket": unix.ENOTSOCK} {
+		file, err := os.Open(os.DevNull)
+		must.Do(t, err)
+		k, _, _ := idle(t)
+		k.spec.Warm = &Warm{Fork: func(context.Context) (*os.File, error) {
+			if name == "no file" {
+				return nil, want
+			}
+			return file, nil
+		}}
+		p := &process{kernel: k}
+		if err := p.fork(t.Context(), nil, nil); !errors.Is(err, want) || p.process != nil || p.link != nil || p.untouched {
+			t.Errorf("%s: got the process %+v and error %v, want none and %v", name, p.process, err, want)
+		}
+		if err := file.Close(); errors.Is(err, os.ErrClosed) != (name == "no socket") {
+			t.Errorf("%s: closing the file: %v", name, err)
+		}
 	}
 }
 

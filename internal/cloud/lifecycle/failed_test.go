@@ -2,8 +2,10 @@ package lifecycle_test
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,7 +58,11 @@ func TestFailedKeepsNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := serve(t, t.TempDir(), func(o *lifecycle.Options) { o.MaxSandboxes, o.MaxFrozen, o.MaxKept = 1, 1, 1 })
+			var log lockedBuffer
+			v := serve(t, t.TempDir(), func(o *lifecycle.Options) {
+				o.MaxSandboxes, o.MaxFrozen, o.MaxKept = 1, 1, 1
+				o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+			})
 			id := v.create(t)
 			if tt.before != nil {
 				v.pause(t, id, *tt.before)
@@ -73,6 +79,9 @@ func TestFailedKeepsNothing(t *testing.T) {
 			}
 			if err := tt.fails(t, v, id); !errors.Is(err, broken) {
 				t.Errorf("got error %v, want %v", err, broken)
+			}
+			if lines := log.String(); !strings.Contains(lines, "sandbox="+id) || !strings.Contains(lines, "broken") {
+				t.Errorf("the log has %q, want the sandbox and the error", lines)
 			}
 			if got := v.get(t, id); got.State != was.State {
 				t.Errorf("it is %v, want it %v", got.State, was.State)

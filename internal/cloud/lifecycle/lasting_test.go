@@ -228,11 +228,23 @@ func TestRecordIsNotStored(t *testing.T) {
 		}
 		c.fail = nil
 		sb := create(t, r, time.Hour)
-		c.fail = failure
-		must.Is(t, r.SetLifetime(sb.ID, 2*time.Hour), failure)
-		c.fail = errors.Join(engine.ErrGone)
-		if err := r.Extend(sb.ID, 3*time.Hour); !isNotFound(err) {
-			t.Errorf("a sandbox whose object is gone: %v", err)
+		for name, call := range map[string]func() error{
+			"a lifetime":   func() error { return r.SetLifetime(sb.ID, 2*time.Hour) },
+			"an extension": func() error { return r.Extend(sb.ID, 3*time.Hour) },
+			"rules":        func() error { return r.SetEgress(sb.ID, lifecycle.Network{DenyOut: []string{"10.0.0.0/8"}}, nil) },
+			"a connect": func() error {
+				_, _, err := r.Connect(t.Context(), sb.ID, lifecycle.ResumeOptions{Lifetime: 4 * time.Hour})
+				return err
+			},
+		} {
+			c.fail = failure
+			if err := call(); !errors.Is(err, failure) {
+				t.Errorf("%s: got error %v, want %v", name, err, failure)
+			}
+			c.fail = errors.Join(engine.ErrGone)
+			if err := call(); !isNotFound(err) {
+				t.Errorf("%s of a sandbox whose object is gone: got error %v", name, err)
+			}
 		}
 	})
 }

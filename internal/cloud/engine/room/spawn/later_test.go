@@ -16,22 +16,25 @@ import (
 
 // TestStartLater checks that a child becomes the program when a message arrives, and not before. It
 // checks that the child ends when the other end is closed. The child must not keep a file of its
-// parent open. Only a process that was started as one of the room can have such a child.
+// parent open, also on a kernel without close_range. Only a process that was started as one of the room
+// can have such a child.
 func TestStartLater(t *testing.T) {
 	t.Parallel()
-	c, err := startChild(t, Placement{})
-	must.Do(t, err)
-	c.says(t)
-	_, err = c.control.WriteString("later")
-	must.Do(t, err)
-	must.Do(t, unix.Shutdown(int(c.control.Fd()), unix.SHUT_WR))
-	want := fmt.Sprintf(`started: {"kind":"hello","protocol":%d}, status 7
+	for _, refused := range []string{"", " close_range"} {
+		c, err := startChild(t, Placement{})
+		must.Do(t, err)
+		c.says(t)
+		_, err = c.control.WriteString("later" + refused)
+		must.Do(t, err)
+		must.Do(t, unix.Shutdown(int(c.control.Fd()), unix.SHUT_WR))
+		want := fmt.Sprintf(`started: {"kind":"hello","protocol":%d}, status 7
 a file of its parent: EOF
 nothing can arrive: "", status 0`, hello.Version)
-	if got := c.says(t); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
+		if got := c.says(t); got != want {
+			t.Errorf("without%s: got\n%s\nwant\n%s", refused, got, want)
+		}
+		c.ends(t)
 	}
-	c.ends(t)
 }
 
 // startLater starts two children and sends a message to the first. It returns how they end.

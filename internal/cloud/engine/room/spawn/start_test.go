@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/refusetest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
@@ -23,9 +24,11 @@ import (
 
 // TestMain is also the program that the tests start: it tells its limit on processes and its
 // parent-death signal, and lives until the test has closed the other end of its control socket. If
-// it is told "later" before that, it tells what came of its own children; see TestStartLater.
+// it is told "later" before that, it tells what came of its own children; see TestStartLater. The words
+// after "later" are calls that are refused to it.
 func TestMain(m *testing.M) {
 	if os.Args[0] != hello.Argv0 {
+		runtime.LockOSThread() // no test runs on the first thread, which Go never ends
 		os.Exit(m.Run()) //nolint:forbidigo // this is the main function
 	}
 	control := os.NewFile(3, "control")
@@ -37,7 +40,10 @@ func TestMain(m *testing.M) {
 		os.Exit(1) //nolint:forbidigo // this is the main function
 	}
 	fmt.Fprintf(control, "limit %d signal %d in %s arguments %q environment %q\n", limit.Cur, signal, here, os.Args, os.Environ())
-	if told, _ := io.ReadAll(control); string(told) == "later" {
+	if told, _ := io.ReadAll(control); strings.HasPrefix(string(told), "later") {
+		if err := refusetest.Refuse(strings.TrimPrefix(string(told), "later")); err != nil {
+			os.Exit(1) //nolint:forbidigo // this is the main function
+		}
 		fmt.Fprint(control, startLater())
 	}
 	os.Exit(7) //nolint:forbidigo // this is the main function
@@ -218,6 +224,7 @@ func TestStartInGroups(t *testing.T) {
 		before, err := startChild(t, Placement{})
 		must.Do(t, err)
 		thread, _ := nextStarter()
+		number := thread.number()
 		c, err := startChild(t, Placement{Groups: []*os.File{group}, Home: []*os.File{home}})
 		if (err == nil) != tt.starts || errors.Is(err, ErrAway) != tt.away || !tt.starts && !errors.Is(err, os.ErrClosed) {
 			t.Errorf("%s: got %v, want that it starts: %v, or a thread that is away: %v", what, err, tt.starts, tt.away)
@@ -237,7 +244,20 @@ func TestStartInGroups(t *testing.T) {
 		if !thread.hasEnded() {
 			t.Errorf("%s: the thread takes work after its last child", what)
 		}
+		if tt.away && number != os.Getpid() {
+			patience.Until(t, "a thread that is in a wrong group ends", func() bool {
+				_, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", number))
+				return errors.Is(err, os.ErrNotExist)
+			})
+		}
 	}
+}
+
+// number returns the id of the thread.
+func (s *starter) number() int {
+	id := make(chan int)
+	s.work <- func() { id <- unix.Gettid() }
+	return <-id
 }
 
 // TestUserNamespace checks that the namespace is one of its own with the right owner, and that its
