@@ -27,14 +27,24 @@ func TestMain(m *testing.M) {
 }
 
 // runAsCommand runs e2bctl when a script has started the test binary under that name. The
-// kernel then refuses the calls listed in CLI_TEST_REFUSE.
+// kernel then refuses the calls listed in CLI_TEST_REFUSE. With CLI_TEST_COLD, a local cloud in
+// the background keeps no sandbox ready: most scripts do not use those that it would start.
 func runAsCommand() {
+	if os.Getenv("CLI_TEST_COLD") != "" && isBackground(os.Args) && !slices.Contains(os.Args, "--warm") {
+		os.Args = append(os.Args, "--warm", "0")
+	}
 	if refuse := os.Getenv("CLI_TEST_REFUSE"); refuse != "" {
 		if err := refusetest.Refuse(refuse); err != nil {
 			log.Fatal(err)
 		}
 	}
 	os.Exit(Main()) //nolint:forbidigo // this is the main function of that process
+}
+
+// isBackground reports whether this is the command line of a local cloud that another command
+// starts in the background.
+func isBackground(args []string) bool {
+	return len(args) > 2 && slices.Equal(args[1:3], []string{"local", "up"}) && slices.Contains(args, "--log")
 }
 
 // leakCheck fails a test run that leaves goroutines behind.
@@ -92,6 +102,7 @@ func TestLocalScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("CLOSED", closedAddress)
 			env.Setenv("XDG_CACHE_HOME", cache) // the prepared Python
+			env.Setenv("CLI_TEST_COLD", "1")
 			// A script that fails half-way must not leave a cloud running.
 			env.Defer(func() {
 				for _, state := range []string{"", "mine"} {

@@ -48,7 +48,7 @@ var (
 	shared    = sync.OnceValues(func() (release, error) { return makeRelease(context.Background(), filepath.Join(sharedDir, "one")) })
 )
 
-func TestMain(m *testing.M) { os.Exit(withSharedDir(m)) }
+func TestMain(m *testing.M) { os.Exit(withSharedDir(m)) } //nolint:forbidigo // this is the main function
 
 func withSharedDir(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "packaging")
