@@ -253,7 +253,7 @@ cover: deps ## measure what the tests of each package cover; summary in .tmp/cov
 soak: deps ## run what takes too long for every test: all with -race, kills at each write of the store and of servers at any moment, all clients, a storm, and all engines
 	@$(TESTRUN) -p $(PARALLEL) -allrace
 	SOAK=1 go test -vet=off -count=1 -timeout=30m -run '^TestKilled$$' ./internal/cloud/store
-	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^TestKilledWhile' ./internal/e2e
+	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^Test(KilledWhile|ErrorThenRun$$)' ./internal/e2e
 	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^TestKernelRequests$$' ./internal/cloud/engine/room
 	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^TestClients$$' ./internal/interop
 	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^TestMuchOutput$$' ./cli/internal/mcpserver

@@ -5,6 +5,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -351,9 +352,9 @@ display({'text/plain': 'shown'}, raw=True)
 func TestErrorThenRun(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	pairs := 1000
-	if testing.Short() {
-		pairs = 50
+	pairs := 100
+	if os.Getenv("SOAK") != "" {
+		pairs = 1000
 	}
 	sandboxtest.Eval(t, sb, "n = 0")
 	for i := range pairs {

@@ -20,7 +20,7 @@ import (
 func TestPool(t *testing.T) {
 	t.Parallel()
 	const warm, most, users, uses = 3, 5, 6, 4
-	cloud := sandboxtest.New(t, local.WithMaxSandboxes(most))
+	cloud := sandboxtest.New(t, local.WithWarm(0), local.WithMaxSandboxes(most))
 	client, err := sandbox.NewClient(cloud.Option(), sandbox.WithMaxRetries(0))
 	must.Do(t, err)
 	defer client.Close()

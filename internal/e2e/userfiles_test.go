@@ -23,7 +23,7 @@ func TestExplicitPath(t *testing.T) {
 	for _, level := range []local.Isolation{local.Full, local.Restricted} {
 		t.Run(string(level), func(t *testing.T) {
 			t.Parallel()
-			cloud := sandboxtest.New(t, local.WithIsolation(level))
+			cloud := sandboxtest.New(t, local.WithWarm(0), local.WithIsolation(level))
 			sb := cloud.Create(t)
 			path := func(sb *sandbox.Sandbox, envs map[string]string) string {
 				t.Helper()

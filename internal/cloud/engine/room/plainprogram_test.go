@@ -39,7 +39,7 @@ var builtPlain = sync.OnceValues(func() (_ string, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	path := filepath.Join(dir, "room.test")
-	build := exec.Command("go", "test", "-c", "-vet=off", "-o", path, ".") //nolint:noctx // all tests use its result
+	build := exec.Command("go", "test", "-c", "-vet=off", "-o", path, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", errors.Join(err, errors.New(string(out)))
