@@ -347,3 +347,54 @@ func TestVolumeExists(t *testing.T) {
 		}
 	}
 }
+
+// TestLogsOfSandboxes checks the requests for a log, with each parameter, and the errors of a log, with a handle and without one.
+func TestLogsOfSandboxes(t *testing.T) {
+	t.Parallel()
+	const about = `{"logs":[{"timestamp":"2026-01-02T03:04:05Z","level":"warn","message":"m","fields":{"a":"b"}},{"timestamp":"2026-01-02T03:04:06Z","level":"error","message":"n"}]}`
+	want := []LogEntry{{testTime, LogWarn, "m", map[string]string{"a": "b"}}, {testTime.Add(time.Second), LogError, "n", nil}}
+	for name, tt := range map[string]struct {
+		p       *LogParams
+		request string
+	}{
+		"all":  {&LogParams{From: testTime, Level: LogWarn, Search: "x"}, "/logs?cursor=1767323045000&direction=forward&level=warn&search=x"},
+		"tail": {&LogParams{Tail: 2, Level: LogWarn, Search: "x"}, "/logs?direction=backward&level=warn&limit=2&search=x"},
+	} {
+		status, answer := 200, about
+		if tt.p.Tail > 0 { // newest first
+			answer = `{"logs":[{"timestamp":"2026-01-02T03:04:06Z","level":"error","message":"n"},{"timestamp":"2026-01-02T03:04:05Z","level":"warn","message":"m","fields":{"a":"b"}}]}`
+		}
+		sb, requests := newControl(t, func(string) (int, string) { return status, answer })
+		for fails, logs := range map[string]func() iter.Seq2[LogEntry, error]{
+			"sandbox: logs: ": func() iter.Seq2[LogEntry, error] { return sb.client.Logs(t.Context(), testID, tt.p) },
+			"sandbox: logs ":  func() iter.Seq2[LogEntry, error] { return sb.Logs(t.Context(), tt.p) },
+		} {
+			before := len(requests())
+			n := 0
+			for e, err := range logs() {
+				if n++; err != nil || !cmp.Equal(e, want[n-1]) {
+					t.Errorf("%s: got %+v and error %v, want %+v", name, e, err, want[n-1])
+				}
+				if n == len(want) {
+					break
+				}
+			}
+			if got := requests()[before:]; n != len(want) || len(got) != 1 || got[0] != "GET /v2/sandboxes/"+testID+tt.request {
+				t.Errorf("%s: got %d entries after the requests %q, want %s", name, n, got, tt.request)
+			}
+			whole := answer
+			for refusal, want := range map[int]error{404: ErrGone, 403: api.ErrForbidden} {
+				status, answer = refusal, `{"code":1,"message":"refused"}`
+				got, err := listed(logs())
+				if len(got) != 0 || !errors.Is(err, want) || !strings.HasPrefix(err.Error(), fails) {
+					t.Errorf("%s: got %v and error %v, want %v", name, got, err, want)
+				}
+			}
+			status, answer = 200, whole
+		}
+		must.Do(t, sb.Close())
+		if _, err := listed(sb.Logs(t.Context(), tt.p)); !errors.Is(err, ErrClosed) {
+			t.Errorf("%s: got error %v of a closed handle", name, err)
+		}
+	}
+}
