@@ -18,8 +18,8 @@ import (
 // gitCall is a run of git in the sandbox.
 type gitCall struct{ user, line, input string }
 
-// gitService is a service that answers the command lines of git, by a part of each, with what git writes. A text that begins
-// with "!" ends git with status 1, and is what it writes to stderr. Every other command line succeeds.
+// gitService is a service that answers the command lines of git, by a part of each, with the output of git. A text that begins
+// with "!" is the output of a git that fails, to stderr. Every other command line succeeds.
 type gitService struct {
 	*service
 	input strings.Builder
