@@ -18,8 +18,8 @@ import (
 // gitCall is a run of git in the sandbox.
 type gitCall struct{ user, line, input string }
 
-// gitService is a service that answers the command lines of git, by a part of each, with what git writes. A text that begins
-// with "!" ends git with status 1, and is what it writes to stderr. Every other command line succeeds.
+// gitService is a service that answers the command lines of git, by a part of each, with the output of git. A text that begins
+// with "!" is the output of a git that fails, to stderr. Every other command line succeeds.
 type gitService struct {
 	*service
 	input strings.Builder
@@ -64,36 +64,26 @@ func newGitService(t *testing.T, answers map[string]string) *gitService {
 	return g
 }
 
-// TestGitCalls checks the command line, the user and the input of each call, with each of its parameters, and its result.
-func TestGitCalls(t *testing.T) {
-	t.Parallel()
-	given := GitParams{User: "me", Envs: map[string]string{"A": "b"}}
-	secret := &GitCredentials{Username: "u", Password: "p"}
-	const secretInput = "u\x00p\x00"
-	with := func(host, args string) string {
-		return strings.ReplaceAll(credentialShell, "'", "") + "git -c credential.helper= -c credential." + host + ".helper= -c credential." + host + ".helper=" +
-			credentialHelper + " " + args
-	}
-	does := func(err error) (any, error) { return nil, err }
-	ctx := t.Context()
-	for name, tt := range map[string]struct {
-		call    func(g *Git) (any, error)
-		answers map[string]string
-		want    []string // "-" before a line: with the input of credentials
-		result  any
-	}{
+// gitCase is a call of Git and its runs of git.
+type gitCase struct {
+	call    func(g *Git) (any, error)
+	answers map[string]string
+	want    []string // "-" before a line: with the input of credentials
+	result  any
+}
+
+// does returns a result that is only an error.
+func does(err error) (any, error) { return nil, err }
+
+// gitCalls returns the calls within a repository.
+func gitCalls(ctx context.Context, given GitParams) map[string]gitCase {
+	return map[string]gitCase{
 		"init":      {call: func(g *Git) (any, error) { return does(g.Init(ctx, "r", &GitInitParams{GitParams: given})) }, want: []string{"git init --quiet -- r"}},
 		"init bare": {call: func(g *Git) (any, error) { return does(g.Init(ctx, "r", &GitInitParams{given, "main", true})) }, want: []string{"git init --quiet --initial-branch=main --bare -- r"}},
 		"clone": {call: func(g *Git) (any, error) {
 			return does(g.Clone(ctx, "https://h.test/x", &GitCloneParams{GitParams: given}))
 		}, want: []string{"git clone --quiet -- https://h.test/x"}},
 		"clone less": {call: func(g *Git) (any, error) { return does(g.Clone(ctx, "a", &GitCloneParams{given, "to", "b", 1, nil})) }, want: []string{"git clone --quiet --branch b --single-branch --depth=1 -- a to"}},
-		"clone with credentials": {
-			call: func(g *Git) (any, error) {
-				return does(g.Clone(ctx, "https://h.test/x", &GitCloneParams{GitParams: given, Credentials: secret}))
-			},
-			want: []string{"-" + with("https://h.test", "clone --quiet -- https://h.test/x")},
-		},
 		"add":        {call: func(g *Git) (any, error) { return does(g.Add(ctx, "r", &GitAddParams{GitParams: given})) }, want: []string{"git -C r add --all"}},
 		"add files":  {call: func(g *Git) (any, error) { return does(g.Add(ctx, "r", &GitAddParams{given, []string{"-a", "b"}})) }, want: []string{"git -C r add --all -- -a b"}},
 		"commit":     {call: func(g *Git) (any, error) { return g.Commit(ctx, "r", "m", &GitCommitParams{GitParams: given}) }, answers: map[string]string{"rev-parse": "of a hook\nabc\n"}, want: []string{"git -C r commit --quiet --message=m && git -C r rev-parse HEAD"}, result: "abc"},
@@ -122,6 +112,23 @@ func TestGitCalls(t *testing.T) {
 		"restore to": {call: func(g *Git) (any, error) {
 			return does(g.Restore(ctx, "r", []string{"a", "b"}, &GitRestoreParams{given, true, true, "-s"}))
 		}, want: []string{"git -C r restore --quiet --staged --worktree --source=-s -- a b"}},
+	}
+}
+
+// gitExchanges returns the calls for configurations and remotes.
+func gitExchanges(ctx context.Context, given GitParams) map[string]gitCase {
+	secret := &GitCredentials{Username: "u", Password: "p"}
+	with := func(host, args string) string {
+		return strings.ReplaceAll(credentialShell, "'", "") + "git -c credential.helper= -c credential." + host + ".helper= -c credential." + host + ".helper=" +
+			credentialHelper + " " + args
+	}
+	return map[string]gitCase{
+		"clone with credentials": {
+			call: func(g *Git) (any, error) {
+				return does(g.Clone(ctx, "https://h.test/x", &GitCloneParams{GitParams: given, Credentials: secret}))
+			},
+			want: []string{"-" + with("https://h.test", "clone --quiet -- https://h.test/x")},
+		},
 		"set": {call: func(g *Git) (any, error) { return does(g.SetConfig(ctx, "k", "v", &GitConfigParams{GitParams: given})) }, want: []string{"git config --global -- k v"}},
 		"set of a": {call: func(g *Git) (any, error) {
 			return does(g.SetConfig(ctx, "k", "v", &GitConfigParams{given, "r", false}))
@@ -156,7 +163,17 @@ func TestGitCalls(t *testing.T) {
 		}, want: []string{"if git -C r remote get-url -- o >/dev/null 2>&1; then git -C r remote set-url -- o a; else git -C r remote add -- o a; fi", "git -C r fetch --quiet -- o"}},
 		"URL":    {call: func(g *Git) (any, error) { return g.RemoteURL(ctx, "r", "o", &given) }, answers: map[string]string{"": "a\n"}, want: []string{"git -C r remote get-url -- o"}, result: "a"},
 		"no URL": {call: func(g *Git) (any, error) { return g.RemoteURL(ctx, "r", "o", &given) }, answers: map[string]string{"": "!error: No such remote 'o'"}, want: []string{"git -C r remote get-url -- o"}, result: ""},
-	} {
+	}
+}
+
+// TestGitCalls checks the command line, the user and the input of each call, with each of its parameters, and its result.
+func TestGitCalls(t *testing.T) {
+	t.Parallel()
+	given := GitParams{User: "me", Envs: map[string]string{"A": "b"}}
+	const secretInput = "u\x00p\x00"
+	cases := gitCalls(t.Context(), given)
+	maps.Copy(cases, gitExchanges(t.Context(), given))
+	for name, tt := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := newGitService(t, tt.answers)
