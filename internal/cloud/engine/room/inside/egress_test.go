@@ -158,7 +158,7 @@ func gvisorNetwork() error {
 	return nil
 }
 
-// TestDeniedNetworks checks the rules that close the network of a pod, and what they refuse.
+// TestDeniedNetworks checks the rules that close the network of a pod, by the connections that they refuse.
 func TestDeniedNetworks(t *testing.T) {
 	t.Parallel()
 	resolv := filepath.Join(t.TempDir(), "resolv.conf")
