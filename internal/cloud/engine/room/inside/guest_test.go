@@ -229,9 +229,10 @@ func TestListenersOfEnvd(t *testing.T) {
 		if more, beyond := dial(protocol.PortEnvd); status != link.StatusConnected || beyond != link.StatusTooMany || !isClosed(t, more) {
 			t.Errorf("got the answers %d and %d, want that one has room", status, beyond)
 		}
-		if other, status := dial(3000); status != link.StatusClosed || !isClosed(t, other) {
-			t.Errorf("a port on which nobody listens: got the answer %d", status)
-		}
+		patience.Until(t, "a port on which nobody listens is closed", func() bool { // the last such dial may still be counted
+			other, status := dial(3000)
+			return status == link.StatusClosed && isClosed(t, other)
+		})
 		must.Do(t, accepted.(interface{ CloseWrite() error }).CloseWrite())
 		if !isClosed(t, conn) {
 			t.Error("a half that was closed stays open")
