@@ -65,16 +65,18 @@ var module = plan{
 	// Tests that touch accounts, isolation, control groups, maps of ids, or files of
 	// the account. All others behave the same for every account.
 	ordinary: map[string][]string{
-		"cli":                                 {"TestLocalScripts", "TestRunIsStopped"},
-		"cli/internal/cmd/local":              nil,
-		"cli/internal/localcloud":             nil,
-		"examples/quickstart":                 nil,
-		"internal/cloud":                      {"cloud_test.go", "hostmounts_test.go", "memory_test.go", "state_test.go", "volumes_test.go"},
-		"internal/cloud/child":                nil,
-		"internal/cloud/engine/room":          nil,
-		"internal/cloud/engine/room/cgroup":   {"bounds_test.go", "cgroup_test.go", "freeze_test.go", "processes_test.go", "remove_test.go", "resize_test.go"},
-		"internal/cloud/engine/room/halt":     nil,
-		"internal/cloud/engine/room/inside":   nil,
+		"cli":                               {"TestLocalScripts", "TestRunIsStopped"},
+		"cli/internal/cmd/local":            nil,
+		"cli/internal/localcloud":           nil,
+		"examples/quickstart":               nil,
+		"internal/cloud":                    {"cloud_test.go", "hostmounts_test.go", "memory_test.go", "state_test.go", "volumes_test.go"},
+		"internal/cloud/child":              nil,
+		"internal/cloud/engine/room":        nil,
+		"internal/cloud/engine/room/cgroup": {"bounds_test.go", "cgroup_test.go", "freeze_test.go", "processes_test.go", "remove_test.go", "resize_test.go"},
+		"internal/cloud/engine/room/halt":   nil,
+		"internal/cloud/engine/room/inside": {
+			"apt_test.go", "contained_test.go", "endure_test.go", "gvisorwatch_test.go", "image_test.go", "processors_test.go",
+		},
 		"internal/cloud/engine/room/instance": {"belongs_test.go", "instance_test.go", "reap_test.go"},
 		"internal/cloud/engine/room/layer":    {"untar_bounds_test.go", "untar_hostile_test.go", "untar_test.go", "whole_test.go"},
 		"internal/cloud/engine/room/orphan":   nil,

@@ -179,7 +179,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestUnmeasured checks that a sample of which a part cannot be measured is an error.
+// TestUnmeasured checks that a sample is an error if a part of it cannot be measured.
 func TestUnmeasured(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(&Options{})

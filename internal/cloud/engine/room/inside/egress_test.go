@@ -158,7 +158,7 @@ func gvisorNetwork() error {
 	return nil
 }
 
-// TestDeniedNetworks checks the rules that close the network of a pod, and what they refuse.
+// TestDeniedNetworks checks the rules that close the network of a pod, by the connections that they refuse.
 func TestDeniedNetworks(t *testing.T) {
 	t.Parallel()
 	resolv := filepath.Join(t.TempDir(), "resolv.conf")
@@ -196,7 +196,7 @@ func TestDeniedNetworks(t *testing.T) {
 			}
 			refused := ""
 			for _, to := range []string{"10.0.0.53:53", "10.0.0.53:54", "192.0.2.1:54"} {
-				conn, err := net.Dial("udp4", to) //nolint:noctx // it sends nothing
+				conn, err := net.Dial("udp4", to)
 				switch {
 				case err == nil:
 					refused += "."

@@ -33,7 +33,7 @@ type layersCase struct {
 	err   error
 }
 
-// layersCases returns ways to make a layer, and what is refused.
+// layersCases returns ways to make a layer, some of them refused.
 func layersCases() map[string]layersCase {
 	tarOf := func(names ...string) func(string) error {
 		return func(path string) error {
@@ -134,7 +134,7 @@ func makeLayer(t *testing.T, c layersCase, number uint32, n int) (dir, text stri
 	return dir, text, trees, err
 }
 
-// TestLayersAreMade checks the files of layers, and what the maker refuses.
+// TestLayersAreMade checks the files of layers, and which requests the maker refuses.
 func TestLayersAreMade(t *testing.T) {
 	t.Parallel()
 	for name, c := range layersCases() {

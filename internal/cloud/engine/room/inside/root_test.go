@@ -81,7 +81,7 @@ func ownerOf(t *testing.T, path string) string {
 }
 
 // TestFilesInTheWay checks which files of a saved root or of an image give way to a directory or file
-// that a sandbox needs, that no link is followed, and what the notes say.
+// that a sandbox needs, that no link is followed, and that the notes name them.
 func TestFilesInTheWay(t *testing.T) { //nolint:paralleltest // it changes its directory
 	const dir, link, text = "drwxr-xr-x", "Lrwxrwxrwx ", "-rw-r--r-- "
 	real := func(path string, mode fs.FileMode) func(*built) error {

@@ -29,7 +29,7 @@ import (
 func TestMain(m *testing.M) {
 	if os.Args[0] != hello.Argv0 {
 		runtime.LockOSThread() // no test runs on the first thread, which Go never ends
-		os.Exit(m.Run()) //nolint:forbidigo // this is the main function
+		os.Exit(m.Run())       //nolint:forbidigo // this is the main function
 	}
 	control := os.NewFile(3, "control")
 	var limit unix.Rlimit
