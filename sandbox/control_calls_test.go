@@ -189,7 +189,10 @@ func TestControlCalls(t *testing.T) {
 			for refusal, want := range map[int]error{404: tt.missing, 403: api.ErrForbidden, 500: nil} {
 				status, text = refusal, `{"code":1,"message":"refused"}`
 				_, err := tt.do(t.Context(), sb.client, sb)
-				if err == nil || !strings.HasPrefix(err.Error(), tt.fails) || want != nil && !errors.Is(err, want) || errors.Is(err, ErrGone) != (want == ErrGone) {
+				if err == nil || !strings.HasPrefix(err.Error(), tt.fails) {
+					t.Errorf("status %d: got error %v, want one that begins with %q", refusal, err, tt.fails)
+				}
+				if want != nil && !errors.Is(err, want) || errors.Is(err, ErrGone) != errors.Is(want, ErrGone) {
 					t.Errorf("status %d: got error %v, want %v", refusal, err, want)
 				}
 			}

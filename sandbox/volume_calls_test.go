@@ -76,7 +76,10 @@ func TestVolumeCalls(t *testing.T) {
 				status, answer = tt.status, `{"code":"`+tt.code+`","message":"refused"}`
 				_, err := do(t.Context(), v)
 				failed, ok := errors.AsType[*fs.PathError](err)
-				if !ok || failed.Op != op || failed.Path != "n:f" || !errors.Is(err, tt.want) || errors.Is(err, fs.ErrExist) != (tt.want == fs.ErrExist) {
+				if !ok || failed.Op != op || failed.Path != "n:f" {
+					t.Errorf("%d %s: got error %v, want a *fs.PathError of %s", tt.status, tt.code, err, op)
+				}
+				if !errors.Is(err, tt.want) || errors.Is(err, fs.ErrExist) != errors.Is(tt.want, fs.ErrExist) {
 					t.Errorf("%d %s: got error %v, want %v", tt.status, tt.code, err, tt.want)
 				}
 			}
