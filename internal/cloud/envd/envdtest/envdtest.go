@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package envdtest runs the daemon of a sandbox inside a test. Its files and its programs are those of this machine.
 package envdtest
 
