@@ -32,7 +32,7 @@ func TestEscapeFromKernel(t *testing.T) {
 		"started": func(t *testing.T) *sandbox.Sandbox {
 			cloud := shared(t)
 			if cloud.Isolation() != local.Full {
-				t.Skipf("isolation is %s here", cloud.Isolation())
+				cloud = sandboxtest.New(t, local.WithIsolation(local.Full)) // skips, and fails in CI
 			}
 			return cloud.Create(t, sandbox.WithEnvs(startsCold))
 		},
