@@ -139,12 +139,12 @@ func (c wheelCache) add(sums []string, r io.Reader) (err error) {
 	if err := os.Rename(part.Name(), filepath.Join(path, sum)); err != nil {
 		return err
 	}
-	return c.trim(path, limit)
+	return c.trim(path, sum, limit)
 }
 
 // trim removes the least recently used wheels until the remaining wheels together have at most
-// limit bytes.
-func (c wheelCache) trim(directory string, limit int64) error {
+// limit bytes. The wheel with the hash added is the newest: the clock of files may be too coarse to tell.
+func (c wheelCache) trim(directory, added string, limit int64) error {
 	entries, err := os.ReadDir(directory)
 	if err != nil {
 		return err
@@ -164,7 +164,15 @@ func (c wheelCache) trim(directory string, limit int64) error {
 			_ = os.Remove(filepath.Join(directory, info.Name()))
 		}
 	}
-	slices.SortFunc(kept, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	slices.SortFunc(kept, func(a, b fs.FileInfo) int {
+		switch added {
+		case a.Name():
+			return 1
+		case b.Name():
+			return -1
+		}
+		return a.ModTime().Compare(b.ModTime())
+	})
 	for _, info := range kept {
 		if total <= limit {
 			return nil
