@@ -25,13 +25,8 @@ func TestDeb(t *testing.T) {
 		t.Skip("dpkg is not there: ", err)
 	}
 	dir := t.TempDir()
-	archive := archiveOf(t, dir)
-	first, second := packages(t, archive), packages(t, archive)
-	if len(first) != 2 || !maps.EqualFunc(first, second, bytes.Equal) {
-		t.Errorf("two runs on one archive make %q and %q, want two packages with the same bytes", slices.Collect(maps.Keys(first)), slices.Collect(maps.Keys(second)))
-	}
 	deb := filepath.Join(dir, "e2bctl.deb")
-	do(t, os.WriteFile(deb, first["e2bctl_1.2.3-1_"+runtime.GOARCH+".deb"], 0o600))
+	do(t, os.WriteFile(deb, realPackages(t)["e2bctl_1.2.3-1_"+runtime.GOARCH+".deb"], 0o600))
 	listed := run(t, nil, "dpkg-deb", "-c", deb)
 	for _, want := range []string{
 		"-rwxr-xr-x root/root", "./usr/bin/e2bctl\n", "./usr/share/man/man1/e2bctl.1\n", "./usr/share/bash-completion/completions/e2bctl\n",
@@ -133,7 +128,7 @@ func TestRPM(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "e2bctl.rpm")
 	architecture := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
-	do(t, os.WriteFile(path, packages(t, archiveOf(t, dir))["e2bctl-1.2.3-1."+architecture+".rpm"], 0o600))
+	do(t, os.WriteFile(path, realPackages(t)["e2bctl-1.2.3-1."+architecture+".rpm"], 0o600))
 	run(t, nil, "rpm", "-K", "--nosignature", path)
 	listed := run(t, nil, "rpm", "-qp", "--nosignature", "--qf", "[%{FILEMODES:perms} %{FILEUSERNAME} %{FILENAMES}\\n]", path)
 	for _, want := range []string{"-rwxr-xr-x root /usr/bin/e2bctl\n", " /usr/share/zsh/site-functions/_e2bctl\n", " /usr/lib/systemd/user/e2bctl.service\n", " /usr/share/e2bctl/apparmor\n"} {
@@ -168,6 +163,23 @@ func TestRPM(t *testing.T) {
 	}
 }
 
+// TestReproducible checks that packages of one archive always have the same bytes.
+func TestReproducible(t *testing.T) {
+	contents := map[string][]byte{}
+	for _, name := range []string{
+		"e2bctl", "man/e2bctl.1", "completions/e2bctl.bash", "completions/_e2bctl", "completions/e2bctl.fish",
+		"LICENSE", "NOTICES.txt", "CHANGELOG.md", "e2bctl.cdx.json",
+	} {
+		contents[name] = []byte(name)
+	}
+	archive := filepath.Join(t.TempDir(), "e2bctl_1.2.3_linux_"+runtime.GOARCH+".tar.gz")
+	writeArchive(t, archive, contents)
+	first, second := packages(t, archive), packages(t, archive)
+	if len(first) != 2 || !maps.EqualFunc(first, second, bytes.Equal) {
+		t.Errorf("two runs on one archive make %q and %q, want two packages with the same bytes", slices.Collect(maps.Keys(first)), slices.Collect(maps.Keys(second)))
+	}
+}
+
 // TestRefuses checks that archives of other systems, and such that lack a file, are errors by name.
 func TestRefuses(t *testing.T) {
 	if err := pack("e2bctl_1.2.3_darwin_arm64.tar.gz", t.TempDir()); err == nil || !strings.Contains(err.Error(), "_linux_") {
@@ -197,6 +209,18 @@ func TestScripts(t *testing.T) {
 			t.Errorf("%s has no %q:\n%s", name, want, text)
 		}
 	}
+}
+
+// made has the packages with the program of this checkout, once a test has asked for them: to compress them takes
+// most of the time of these tests, which run one after the other.
+var made map[string][]byte
+
+func realPackages(t *testing.T) map[string][]byte {
+	t.Helper()
+	if made == nil {
+		made = packages(t, archiveOf(t, t.TempDir()))
+	}
+	return made
 }
 
 // packages makes the packages from an archive, and returns their contents by their names.
