@@ -23,7 +23,7 @@ func (s *Sandbox) serve() {
 		m, _, err := s.envd.Receive(0)
 		failed := err == nil && m.Kind == wire.KindFailed
 		if failed {
-			err = fmt.Errorf("envd ended: %.*s", wire.MaxErrorText, m.Error)
+			err = s.failure(m.Error)
 		}
 		if err == nil {
 			err = s.answer(m)
@@ -40,6 +40,15 @@ func (s *Sandbox) serve() {
 		go func() { _ = s.life.close() }() // in the background, because it waits for this function
 		return
 	}
+}
+
+// failure returns the error of an envd that ends with a message. The envd of a gVisor whose process was
+// killed for lack of memory only says that gVisor has ended.
+func (s *Sandbox) failure(message string) error {
+	if s.room.runner.killed(0) && s.OOMKills() > 0 {
+		return engine.ErrOutOfMemory
+	}
+	return fmt.Errorf("envd ended: %.*s", wire.MaxErrorText, message)
 }
 
 func (s *Sandbox) answer(m wire.Message) error {
