@@ -347,6 +347,13 @@ func TestLimits(t *testing.T) {
 		if got := sh(t, s, "echo alive"); got.Output != "alive\n" {
 			t.Errorf("afterwards: %+v", got)
 		}
+		if err := s.failure("why"); err.Error() != "envd ended: why" {
+			t.Errorf("after the end of a program, the end of envd has the error %v", err)
+		}
+		inGVisor := &Sandbox{room: &Room{runner: &gvisor{}}, share: allotment{group: s.share.group}}
+		if err := inGVisor.failure("why"); errors.Is(err, engine.ErrOutOfMemory) != (s.OOMKills() > 0) {
+			t.Errorf("after %d processes of gVisor were killed, its end has the error %v", s.OOMKills(), err)
+		}
 	})
 	t.Run("terminals", func(t *testing.T) {
 		got := sh(t, s, `python3 -c 'import os
