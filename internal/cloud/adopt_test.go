@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,9 +22,27 @@ import (
 type lastingRoom struct {
 	*fakeRoom
 
+	failure error // of Adopt
+	tooBig  bool  // no record can be stored
+
+	stored  sync.Mutex                 // guards what follows, and the fields of sandboxes
 	cluster map[string]*lastingSandbox // those with a record
-	failure error                      // of Adopt
-	tooBig  bool                       // no record can be stored
+}
+
+// sandbox returns the record of a sandbox in the cluster, and whether a server has left the sandbox.
+func (r *lastingRoom) sandbox(id string) (record engine.Record, left bool) {
+	r.stored.Lock()
+	defer r.stored.Unlock()
+	if s := r.cluster[id]; s != nil {
+		return s.record, s.left
+	}
+	return engine.Record{}, false
+}
+
+func (r *lastingRoom) sandboxes() int {
+	r.stored.Lock()
+	defer r.stored.Unlock()
+	return len(r.cluster)
 }
 
 type lastingSandbox struct {
@@ -43,13 +62,17 @@ func (r *lastingRoom) NewSandbox(ctx context.Context, o engine.SandboxOptions) (
 }
 
 func (r *lastingRoom) Adopt(_ context.Context, found func(engine.Found)) error {
-	for id, s := range r.cluster {
-		found(engine.Found{ID: id, Record: s.record, Open: func(o engine.SandboxOptions) (engine.Lasting, error) {
+	r.stored.Lock()
+	cluster := maps.Clone(r.cluster)
+	r.stored.Unlock()
+	for id, s := range cluster {
+		record, _ := r.sandbox(id)
+		found(engine.Found{ID: id, Record: record, Open: func(o engine.SandboxOptions) (engine.Lasting, error) {
 			if got, want := o.Config, s.options.Config; got.AccessToken != want.AccessToken || !maps.Equal(got.Envs, want.Envs) || got.TemplateID != want.TemplateID {
 				return nil, fmt.Errorf("the configuration is %+v, want %+v", got, want)
 			}
 			view := &fakeSandbox{options: s.options, daemon: s.daemon, gone: make(chan struct{})}
-			return &lastingSandbox{fakeSandbox: view, room: r, record: s.record}, nil
+			return &lastingSandbox{fakeSandbox: view, room: r, record: record}, nil
 		}})
 	}
 	return r.failure
@@ -61,15 +84,23 @@ func (s *lastingSandbox) Keep(_ context.Context, r engine.Record) error {
 	if s.room.tooBig {
 		return fmt.Errorf("%w: 200 KiB", engine.ErrTooLarge)
 	}
+	s.room.stored.Lock()
+	defer s.room.stored.Unlock()
 	s.record, s.room.cluster[s.options.ID] = r, s
 	return nil
 }
 
-func (s *lastingSandbox) Kept() (engine.Record, <-chan struct{}) { return s.record, nil }
+func (s *lastingSandbox) Kept() (engine.Record, <-chan struct{}) {
+	s.room.stored.Lock()
+	defer s.room.stored.Unlock()
+	return s.record, nil
+}
 
 // Leave ends the wait for the end of the sandbox, whose daemon runs on.
 func (s *lastingSandbox) Leave() error {
+	s.room.stored.Lock()
 	s.left = true
+	s.room.stored.Unlock()
 	s.once.Do(func() {
 		s.err = engine.ErrClosed
 		close(s.gone)
@@ -78,7 +109,9 @@ func (s *lastingSandbox) Leave() error {
 }
 
 func (s *lastingSandbox) Close() error {
+	s.room.stored.Lock()
 	delete(s.room.cluster, s.options.ID)
+	s.room.stored.Unlock()
 	return s.fakeSandbox.Close()
 }
 
@@ -105,13 +138,13 @@ func TestAdopts(t *testing.T) {
 	if status, text := do(t, c, "POST", "/sandboxes/"+sb.SandboxID+"/timeout", `{"timeout":1200}`); status != 204 {
 		t.Errorf("timeout: %d %s", status, text)
 	}
-	if kept := r.cluster[sb.SandboxID].record; kept.EndAt.Sub(kept.StartedAt) < 1199*time.Second || kept.Linger != 24*time.Hour || kept.Template != "base" {
+	if kept, _ := r.sandbox(sb.SandboxID); kept.EndAt.Sub(kept.StartedAt) < 1199*time.Second || kept.Linger != 24*time.Hour || kept.Template != "base" {
 		t.Errorf("the record is %+v", kept)
 	}
 	_, before := do(t, c, "GET", "/sandboxes/"+sb.SandboxID, "")
 	domain := c.Domain()
 	must.Do(t, c.Close())
-	if s := r.cluster[sb.SandboxID]; s == nil || !s.left {
+	if _, left := r.sandbox(sb.SandboxID); !left {
 		t.Fatal("the sandbox ended with the cloud")
 	}
 
@@ -124,8 +157,8 @@ func TestAdopts(t *testing.T) {
 	if status, again := do(t, c, "POST", "/sandboxes", body, "Idempotency-Key", "once"); status != 201 || again != strings.ReplaceAll(made, domain, c.Domain()) {
 		t.Errorf("the repeated request: %d %s, want %s", status, again, made)
 	}
-	if status, text := do(t, c, "DELETE", "/sandboxes/"+sb.SandboxID, ""); status != 204 || len(r.cluster) > 0 {
-		t.Errorf("kill: %d %s, %v", status, text, r.cluster)
+	if status, text := do(t, c, "DELETE", "/sandboxes/"+sb.SandboxID, ""); status != 204 || r.sandboxes() > 0 {
+		t.Errorf("kill: %d %s, %v", status, text, r.sandboxes())
 	}
 }
 
