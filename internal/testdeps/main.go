@@ -50,6 +50,7 @@ type extra struct{ engines, kubernetes bool }
 // prepare fetches as much as it can. If something cannot be fetched, it continues. It returns all
 // errors.
 func prepare(ctx context.Context, output io.Writer, more extra) error {
+	offerNewest(ctx)
 	_, missing := pyenv.Ensure(ctx, output)
 	all := sets()
 	failed := make([]error, len(all))

@@ -96,7 +96,9 @@ func Find(ctx context.Context) (*Env, error) {
 
 // Ensure returns the Python that E2BCTL_PYTHON names, else the prepared environment with the
 // packages of the last call of [EnsurePackages]. If the environment does not exist, Ensure
-// creates it. This downloads about 90 MB and takes a minute. If another process is already creating
+// creates it with the newest Python from 3.9 to 3.13 in PATH or at its usual places, or else with Python
+// 3.14. This downloads about 90 MB and takes a minute. If the environment exists, and the machine
+// has a newer Python from now on, Ensure creates another environment. If that fails, the one that exists stays in use. If another process is already creating
 // the environment, Ensure waits for that process. If the environment cannot be created, Ensure
 // returns an error with the reason. [Find] then returns the Python that sandboxes use instead.
 // Ensure reports progress to the writer progress, as lines or, on a terminal, as a bar. If progress
@@ -182,35 +184,35 @@ func named(ctx context.Context) (*Env, error) {
 // other directories. If there is no such Python, the error is [ErrNoPython]. remedy is the advice
 // in the Note of the Env.
 func System(ctx context.Context, remedy string) (*Env, error) {
-	found, err := candidates(ctx)
+	found, err := candidates(ctx, usual...)
 	if err != nil {
 		return nil, err
 	}
-	return best(slices.DeleteFunc(found, func(i *interpreter) bool { return len(i.trees()) > 0 }), remedy)
+	return mostUseful(slices.DeleteFunc(found, func(i *interpreter) bool { return len(i.trees()) > 0 }), remedy)
 }
 
 // fallback returns the best of the machine's own interpreters. remedy is the advice in the Note
 // of the Env.
 func fallback(ctx context.Context, remedy string) (*Env, error) {
-	found, err := candidates(ctx)
+	found, err := candidates(ctx, usual...)
 	if err != nil {
 		return nil, err
 	}
-	return best(found, remedy)
+	return mostUseful(found, remedy)
 }
 
-func best(found []*interpreter, remedy string) (*Env, error) {
+func mostUseful(found []*interpreter, remedy string) (*Env, error) {
 	if len(found) == 0 {
 		return nil, ErrNoPython
 	}
-	best := found[0]
+	chosen := found[0]
 	for _, candidate := range found {
 		if candidate.has("IPython") {
-			best = candidate
+			chosen = candidate
 			break
 		}
 	}
-	return best.env(remedy), nil
+	return chosen.env(remedy), nil
 }
 
 // env describes an interpreter that does not belong to the prepared environment.

@@ -32,6 +32,19 @@ const probeTimeout = 20 * time.Second
 // oldest is the lowest minor version of Python 3 that the kernel driver supports.
 const oldest = 9
 
+// best is the highest minor version of Python 3 for which the lists have the versions of the service's
+// template, and whose objects kernels share (_e2bctl_kernel/immortal.py).
+const best = 13
+
+// preference orders interpreters by their minor version: the newest is preferred, but versions after
+// best come last.
+func (i *interpreter) preference() int {
+	if minor := i.Numbers[1]; minor <= best {
+		return minor
+	}
+	return -i.Numbers[1]
+}
+
 // modules contains the main modules of the pinned list. If a module's distribution has another name
 // than the module, distribution is that name. probe.py looks for these modules.
 var modules = []struct{ name, distribution string }{
@@ -75,15 +88,18 @@ func below(path, directory string) bool {
 	return path == directory || strings.HasPrefix(path, strings.TrimSuffix(directory, "/")+"/")
 }
 
-// candidates queries the interpreters at the usual paths of python3. It leaves out interpreters
-// that do not work or are too old. It returns an error if ctx ends. It also returns an error if it
+// usual are the names of a machine's python3.
+var usual = []string{"python3", "/usr/bin/python3", "/usr/local/bin/python3"}
+
+// candidates queries the interpreters with the given names. It leaves out interpreters that do not
+// work or are too old. It returns an error if ctx ends. It also returns an error if it
 // found no interpreter because processes, files or memory were exhausted.
-func candidates(ctx context.Context) ([]*interpreter, error) {
+func candidates(ctx context.Context, names ...string) ([]*interpreter, error) {
 	var (
 		found []*interpreter
 		short error
 	)
-	for _, name := range []string{"python3", "/usr/bin/python3", "/usr/local/bin/python3"} {
+	for _, name := range names {
 		candidate, err := ask(ctx, name)
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("python: look for an interpreter: %w", context.Cause(ctx))

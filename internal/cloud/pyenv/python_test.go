@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -44,13 +45,14 @@ func setUp() int {
 
 // pretender is a python3 for tests. It answers the probe, makes environments of copies of itself,
 // and counts them. Its pip fetches and installs nothing, and runs the command in PRETEND instead of
-// an installation. The directory of its base is not the directory of the python3, as with pyenv.
+// an installation. The directory of its base is not the directory of the python3, as with pyenv. It is
+// preferred to the machine's own.
 const pretender = `#!/bin/sh
 self=$(readlink -f "$0")
 prefix=$(dirname "$(dirname "$self")")
 if [ "$1$2" = -I-c ]; then
   case "$3" in
-  *importlib*) echo '{"executable":"'$self'","real":"'$self'","base":"'$self'","prefixes":["'$prefix'"],"version":[3,11,'${PATCH:-0}'],"modules":["ensurepip","IPython","numpy","pandas","matplotlib","PIL","requests","jinja2","nbformat","nest_asyncio"]}' ;;
+  *importlib*) echo '{"executable":"'$self'","real":"'$self'","base":"'$self'","prefixes":["'$prefix'"],"version":[3,MINOR,'${PATCH:-0}'],"modules":["ensurepip","IPython","numpy","pandas","matplotlib","PIL","requests","jinja2","nbformat","nest_asyncio"]}' ;;
   esac
 elif [ "$1$2$3" = -I-mvenv ]; then
   echo run >> "$PIP_RUNS"
@@ -71,7 +73,7 @@ func pretend(t *testing.T, behaviour string) (cache, runs string) {
 	directory := t.TempDir()
 	python := filepath.Join(directory, "opt", "bin", "python3")
 	must.Do(t, os.MkdirAll(filepath.Dir(python), 0o755))
-	must.Do(t, os.WriteFile(python, []byte(pretender), 0o755))
+	pretendToBe(t, python, best)
 	cache, runs = filepath.Join(directory, "cache"), filepath.Join(directory, "runs")
 	t.Setenv("PATH", filepath.Dir(python)+":/usr/bin:/bin")
 	t.Setenv("XDG_CACHE_HOME", cache)
@@ -79,6 +81,12 @@ func pretend(t *testing.T, behaviour string) (cache, runs string) {
 	t.Setenv("PRETEND", behaviour)
 	t.Setenv(Variable, "")
 	return cache, runs
+}
+
+// pretendToBe writes a pretender of Python 3.minor.
+func pretendToBe(t *testing.T, path string, minor int) {
+	t.Helper()
+	must.Do(t, os.WriteFile(path, []byte(strings.Replace(pretender, "MINOR", strconv.Itoa(minor), 1)), 0o755))
 }
 
 func environments(t *testing.T, cache string) []string {
@@ -110,7 +118,7 @@ func TestEnsureMakesOneEnvironment(t *testing.T) {
 		t.Fatalf("environments = %q, want one", made)
 	}
 	want := &Env{
-		Python: filepath.Join(made[0], "bin", "python3"), Version: "3.11.0", Trees: made, Level: Venv,
+		Python: filepath.Join(made[0], "bin", "python3"), Version: "3.13.0", Trees: made, Level: Venv,
 		Vars: []string{"MPLCONFIGDIR=" + filepath.Join(made[0], "share", "matplotlib")},
 	}
 	for _, env := range results {
@@ -125,6 +133,37 @@ func TestEnsureMakesOneEnvironment(t *testing.T) {
 	if diff := cmp.Diff(want, found); err != nil || diff != "" {
 		t.Errorf("Find: %v (-want +got):\n%s", err, diff)
 	}
+}
+
+// TestEnsureNewerPython checks that an environment is made with the preferred Python of the machine,
+// that another is made when the machine has a preferred one later, and that the first stays in use if
+// that fails.
+func TestEnsureNewerPython(t *testing.T) {
+	cache, _ := pretend(t, "")
+	usual := filepath.SplitList(os.Getenv("PATH"))[0]
+	pretendToBe(t, filepath.Join(usual, "python3"), best+1)
+	pretendToBe(t, filepath.Join(usual, "python3.12"), best-1)
+	check := func(want string, environs int) {
+		t.Helper()
+		var said strings.Builder
+		env, err := Ensure(t.Context(), &said)
+		if err != nil || env.Version != want || len(environments(t, cache)) != environs {
+			t.Errorf("got %+v, %v, %q, want Python %s of %d environments; output: %s", env, err, environments(t, cache), want, environs, said.String())
+		}
+		if found, err := Find(t.Context()); err != nil || found.Version != want {
+			t.Errorf("Find: %+v, %v, want Python %s", found, err, want)
+		}
+	}
+	check("3.12.0", 1)
+	check("3.12.0", 1)
+
+	pretendToBe(t, filepath.Join(usual, "python3.13"), best)
+	t.Setenv("PRETEND", "exit 1")
+	check("3.12.0", 1)
+	t.Setenv("PRETEND", "")
+	check("3.13.0", 2)
+	must.Do(t, os.Remove(filepath.Join(usual, "python3.13")))
+	check("3.13.0", 2)
 }
 
 func TestEnsureReplacesHalfMade(t *testing.T) {

@@ -41,11 +41,25 @@ func cacheDirectory() (string, error) {
 // machine can change it.
 var errRefused = errors.New("python: the prepared environment is not used")
 
-// findVenv returns the newest complete environment with the packages of c. If no such environment
-// works, findVenv returns nil. If there is only an environment that other users can change, the
-// error wraps [errRefused]. findVenv runs only the environment's own interpreter, so the first
-// python3 in PATH does not matter.
+// findVenv returns the complete environment with the packages of c and the preferred version of
+// Python. If no such environment works, findVenv returns nil. If there is only an environment that
+// other users can change, the error wraps [errRefused]. findVenv runs only the environment's own
+// interpreter, so the first python3 in PATH does not matter.
 func findVenv(ctx context.Context, c choice) (*Env, error) {
+	found, err := venvInterpreter(ctx, c)
+	if found == nil || err != nil {
+		return nil, err
+	}
+	directory := filepath.Dir(filepath.Dir(found.Executable))
+	env := found.env(c.remedy())
+	env.Level = Venv
+	env.NoteUse()
+	env.Vars = []string{"MPLCONFIGDIR=" + filepath.Join(directory, filepath.FromSlash(fonts))}
+	return env, nil
+}
+
+// venvInterpreter returns the interpreter of the environment that findVenv returns.
+func venvInterpreter(ctx context.Context, c choice) (*interpreter, error) {
 	cache, err := cacheDirectory()
 	if err != nil {
 		return nil, nil //nolint:nilerr // without a cache there is no environment in it
@@ -55,8 +69,8 @@ func findVenv(ctx context.Context, c choice) (*Env, error) {
 		return nil, fmt.Errorf("python: look for the environment in %s: %w", cache, err)
 	}
 	var (
-		newest  *interpreter
-		refused error
+		preferred *interpreter
+		refused   error
 	)
 	for _, name := range markers {
 		if err := checkUnshared(filepath.Dir(name)); err != nil {
@@ -73,19 +87,14 @@ func findVenv(ctx context.Context, c choice) (*Env, error) {
 			}
 			continue
 		}
-		if found.has("IPython") && (newest == nil || slices.Compare(found.Numbers[:], newest.Numbers[:]) > 0) {
-			newest = found
+		if found.has("IPython") && (preferred == nil || found.preference() > preferred.preference()) {
+			preferred = found
 		}
 	}
-	if newest == nil {
+	if preferred == nil {
 		return nil, refused
 	}
-	directory := filepath.Dir(filepath.Dir(newest.Executable))
-	env := newest.env(c.remedy())
-	env.Level = Venv
-	env.NoteUse()
-	env.Vars = []string{"MPLCONFIGDIR=" + filepath.Join(directory, filepath.FromSlash(fonts))}
-	return env, nil
+	return preferred, nil
 }
 
 func venvPython(directory string) string {
@@ -95,9 +104,9 @@ func venvPython(directory string) string {
 	return filepath.Join(directory, "bin", "python3")
 }
 
-// makeVenv returns the environment for c. If the environment does not exist, makeVenv creates it.
-// If another process is already creating it, makeVenv waits for that process. The errors name the
-// packages that the user must install.
+// makeVenv returns the environment for c. If the environment does not exist, or the machine has a
+// Python that is preferred to the environment's, makeVenv creates it. If another process is already creating
+// it, makeVenv waits for that process. The errors name the packages that the user must install.
 func makeVenv(ctx context.Context, c choice, report *reporter) (*Env, error) {
 	cache, err := cacheDirectory()
 	if err != nil {
@@ -106,37 +115,72 @@ func makeVenv(ctx context.Context, c choice, report *reporter) (*Env, error) {
 	if err := makeCache(cache, report); err != nil {
 		return nil, err
 	}
-	if env, err := findVenv(ctx, c); env != nil || err != nil && !errors.Is(err, errRefused) {
-		return env, err
+	if made, err := venvInterpreter(ctx, c); err != nil && !errors.Is(err, errRefused) {
+		return nil, err
+	} else if made != nil && !preferable(ctx, made, c.list()) {
+		return findVenv(ctx, c)
 	}
 	lock, err := acquire(ctx, filepath.Join(cache, "lock"), report)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = lock.Close() }() // closing loses nothing, as the file is empty
-	switch env, err := findVenv(ctx, c); {
+	made, err := venvInterpreter(ctx, c)
+	switch {
 	case errors.Is(err, errRefused):
 		report.line("%v; making another one", err)
-	case env != nil || err != nil:
-		return env, err
+	case err != nil:
+		return nil, err
+	case made != nil && !preferable(ctx, made, c.list()):
+		return findVenv(ctx, c)
 	}
 	base, err := baseInterpreter(ctx, c.list(), report)
 	if err != nil {
 		return nil, err
 	}
-	directory := filepath.Join(cache, venvName(c, base))
-	if err := os.RemoveAll(directory); err != nil {
-		return nil, fmt.Errorf("python: remove a half-made environment: %w", err)
-	}
-	build := builder{choice: c, directory: directory, fetched: filepath.Join(cache, "fetched"), lock: lock.File, report: report}
-	if err := build.run(ctx, base); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(directory))
+	if err := buildVenv(ctx, cache, c, base, lock, report); err != nil {
+		if made == nil || ctx.Err() != nil {
+			return nil, err
+		}
+		report.line("the environment with Python %s stays in use, as none could be made with Python %s: %v", made.version(), base.version(), err)
 	}
 	env, err := findVenv(ctx, c)
 	if err == nil && env == nil {
-		err = fmt.Errorf("python: the environment made in %s does not run", directory)
+		err = fmt.Errorf("python: the environment made with %s does not run", base.Base)
 	}
 	return env, err
+}
+
+func buildVenv(ctx context.Context, cache string, c choice, base *interpreter, lock *lockedfile.File, report *reporter) error {
+	directory := filepath.Join(cache, venvName(c, base))
+	if err := os.RemoveAll(directory); err != nil {
+		return fmt.Errorf("python: remove a half-made environment: %w", err)
+	}
+	build := builder{choice: c, directory: directory, fetched: filepath.Join(cache, "fetched"), lock: lock.File, report: report}
+	if err := build.run(ctx, base); err != nil {
+		return errors.Join(err, os.RemoveAll(directory))
+	}
+	return nil
+}
+
+// bases returns the interpreters of the machine whose versions have files in the list l. The preferred ones come first.
+func bases(ctx context.Context, l list) (fit []*interpreter, all int, err error) {
+	newer := []string{fmt.Sprintf("python3.%d", best), fmt.Sprintf("python3.%d", best-1)} // not each machine's python3
+	found, err := candidates(ctx, append(slices.Clone(usual), newer...)...)
+	if err != nil {
+		return nil, 0, err
+	}
+	first, last := l.minors()
+	fit = slices.DeleteFunc(slices.Clone(found), func(i *interpreter) bool { return i.Numbers[1] < first || i.Numbers[1] > last })
+	slices.SortStableFunc(fit, func(a, b *interpreter) int { return cmp.Compare(b.preference(), a.preference()) })
+	return fit, len(found), nil
+}
+
+// preferable reports whether the machine has a Python that is preferred to that of an environment, and with
+// which environments can be created.
+func preferable(ctx context.Context, made *interpreter, l list) bool {
+	fit, _, err := bases(ctx, l)
+	return err == nil && slices.ContainsFunc(fit, func(i *interpreter) bool { return i.has("ensurepip") && i.preference() > made.preference() })
 }
 
 // acquire locks the lock file. If ctx ends first, the lock is released as soon as it is
@@ -173,22 +217,20 @@ func acquire(ctx context.Context, name string, report *reporter) (*lockedfile.Fi
 	}
 }
 
-// baseInterpreter returns the interpreter that creates the environment. It returns the first
-// interpreter that can create environments and whose version has files in the list l. If there are
-// interpreters of these versions, but none of them can create environments, baseInterpreter installs
-// python3-venv with apt-get and returns /usr/bin/python3, regardless of its version. If there is no
-// interpreter at all, the error is [ErrNoPython].
+// baseInterpreter returns the preferred interpreter that can create environments and whose version has
+// files in the list l. If there are interpreters of these versions, but none of them can create
+// environments, baseInterpreter installs python3-venv with apt-get and returns /usr/bin/python3,
+// regardless of its version. If there is no interpreter at all, the error is [ErrNoPython].
 func baseInterpreter(ctx context.Context, l list, report *reporter) (*interpreter, error) {
-	first, last := l.minors()
-	found, err := candidates(ctx)
+	found, all, err := bases(ctx, l)
 	if err != nil {
 		return nil, err
 	}
-	if len(found) == 0 {
+	if all == 0 {
 		return nil, ErrNoPython
 	}
-	found = slices.DeleteFunc(found, func(i *interpreter) bool { return i.Numbers[1] < first || i.Numbers[1] > last })
 	if len(found) == 0 {
+		first, last := l.minors()
 		return nil, fmt.Errorf("python: no python3 from 3.%d to 3.%d found; install one, or name one in %s", first, last, Variable)
 	}
 	for _, candidate := range found {

@@ -25,6 +25,7 @@ import threading
 import time
 import traceback
 
+from . import immortal
 from .kernel import Kernel
 from .main import run
 
@@ -203,6 +204,7 @@ def _rest():
     sys.dont_write_bytecode = False
     gc.collect()
     gc.disable()
+    immortal.make()
     gc.freeze()
     _enlarge_pages()
 
