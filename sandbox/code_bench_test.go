@@ -12,19 +12,21 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// benchSandbox returns a sandbox whose kernel costs as little as possible.
-func benchSandbox(b *testing.B, s *service) *Sandbox {
-	b.Helper()
+// benchSandbox returns a sandbox whose kernel costs as little as possible. It is in this process, so
+// measurements include its share.
+func benchSandbox(tb testing.TB, s *service) *Sandbox {
+	tb.Helper()
 	server := httptest.NewServer(s)
-	b.Cleanup(server.Close)
-	sb, err := Create(b.Context(), WithAPIKey(testKey), WithAPIURL(server.URL), WithSandboxURL(server.URL), WithDomain("test.invalid"), WithEnvFile(""))
-	must.Do(b, err)
-	b.Cleanup(func() { sb.Close() })
+	tb.Cleanup(server.Close)
+	sb, err := Create(tb.Context(), WithAPIKey(testKey), WithAPIURL(server.URL), WithSandboxURL(server.URL), WithDomain("test.invalid"), WithEnvFile(""))
+	must.Do(tb, err)
+	tb.Cleanup(func() { sb.Close() })
 	return sb
 }
 
-// The cost of a call on this side, including the fake kernel's five messages.
-func BenchmarkRunCode(b *testing.B) {
+// two returns a sandbox in which the result of any code is 2, in five messages.
+func two(tb testing.TB) *Sandbox {
+	tb.Helper()
 	s := &service{}
 	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
 		k.Begin(m)
@@ -32,11 +34,34 @@ func BenchmarkRunCode(b *testing.B) {
 		k.Reply(m, "ok")
 		k.Status(m, "idle")
 	})
-	sb := benchSandbox(b, s)
+	return benchSandbox(tb, s)
+}
+
+// BenchmarkRunCode measures the cost of a call on this side.
+func BenchmarkRunCode(b *testing.B) {
+	sb := two(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		if ex, err := sb.RunCode(b.Context(), "1+1", nil); err != nil || ex.Text() != "2" {
 			b.Fatal(ex, err)
+		}
+	}
+}
+
+// TestCallAllocations bounds the allocations of a call, with those of the server in this process: 326 of RunCode
+// now and 283 of Commands.Run, and a tenth more with the race detector.
+func TestCallAllocations(t *testing.T) { // not parallel: it counts the allocations of the process
+	echo, code := echoes(t), two(t)
+	for _, call := range []struct {
+		name string
+		most float64
+		run  func() error
+	}{
+		{"RunCode", 450, func() error { _, err := code.RunCode(t.Context(), "1+1", nil); return err }},
+		{"Commands.Run", 400, func() error { _, err := echo.Commands.Run(t.Context(), "echo hello", nil); return err }},
+	} {
+		if got := testing.AllocsPerRun(100, func() { must.Do(t, call.run()) }); got > call.most {
+			t.Errorf("%s takes %v allocations, over %v", call.name, got, call.most)
 		}
 	}
 }

@@ -8,21 +8,28 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// The cost of a command apart from running it: the other side answers at once, in
-// this process, so the figure includes its share.
-func BenchmarkEcho(b *testing.B) {
-	s := newService(b)
+// echoes returns a sandbox in which each command prints a line and ends at once. It is in this process,
+// so measurements include its share.
+func echoes(tb testing.TB) *Sandbox {
+	tb.Helper()
+	s := newService(tb)
 	s.start = func(_ context.Context, _ *process.StartRequest, stream *startStream) error {
 		_ = started(stream, 1)
 		_ = stdout(stream, []byte("hello\n"))
 		return ended(stream, 0, "exit status 0")
 	}
 	c, err := NewClient(WithAPIKey(testKey), WithAPIURL(s.url), WithSandboxURL(s.url), WithMaxRetries(0))
-	must.Do(b, err)
-	b.Cleanup(func() { c.Close() })
-	sb, err := c.Connect(b.Context(), testID)
-	must.Do(b, err)
-	b.Cleanup(func() { sb.Close() })
+	must.Do(tb, err)
+	tb.Cleanup(func() { c.Close() })
+	sb, err := c.Connect(tb.Context(), testID)
+	must.Do(tb, err)
+	tb.Cleanup(func() { sb.Close() })
+	return sb
+}
+
+// BenchmarkEcho measures the cost of a command apart from running it.
+func BenchmarkEcho(b *testing.B) {
+	sb := echoes(b)
 	b.Run("Run", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
