@@ -36,12 +36,18 @@ var startsCold = map[string]string{"PYTHON_E2BCTL_TEST": "1"}
 // warmCloud returns a cloud whose zygote is warm.
 func warmCloud(t *testing.T) *sandboxtest.Cloud {
 	t.Helper()
+	return warmed(t, &sharedCloud)
+}
+
+// warmed returns a cloud whose zygote is warm. It skips t if the cloud has none.
+func warmed(t *testing.T, common *commonCloud) *sandboxtest.Cloud {
+	t.Helper()
 	python, err := local.FindPython(t.Context())
 	must.Do(t, err)
 	if python.Level == "plain" {
 		t.Skipf("%s has nothing to load", python.Path)
 	}
-	cloud := shared(t)
+	cloud := common.get(t)
 	if cloud.Isolation() != local.Full {
 		t.Skip("kernels are forked with full isolation only")
 	}
@@ -281,13 +287,11 @@ lines += [os.readlink("/proc/self/ns/" + n) + "\n" for n in ("cgroup", "ipc", "m
 	}
 }
 
-// aheadCloud returns a cloud that forks the first kernels of its sandboxes ahead.
-func aheadCloud(t *testing.T, options ...local.Option) *sandboxtest.Cloud {
+// aheadCloud returns a cloud that forks the first kernels of its sandboxes ahead. Only tests of such kernels
+// use it: others would take them.
+func aheadCloud(t *testing.T) *sandboxtest.Cloud {
 	t.Helper()
-	warmCloud(t) // skips if there is no zygote
-	cloud := sandboxtest.New(t, options...)
-	awaitWarm(t, cloud)
-	return cloud
+	return warmed(t, &forkingCloud)
 }
 
 // createAhead returns a sandbox with a kernel that waits, and the kernel's number.
