@@ -30,7 +30,8 @@ import (
 // forked is a Python expression that reports whether the kernel was forked from the zygote.
 const forked = `b"--zygote" in open("/proc/self/cmdline", "rb").read()`
 
-// startsCold has a variable that keeps a kernel from being forked.
+// startsCold has a variable that keeps a kernel from being forked. A cloud that keeps no sandbox ready then
+// loads no modules for kernels, which costs more than most tests.
 var startsCold = map[string]string{"PYTHON_E2BCTL_TEST": "1"}
 
 // warmCloud returns a cloud whose zygote is warm.

@@ -161,7 +161,7 @@ func startRefused(w io.Writer, refuse string) error {
 		return err
 	}
 	ctx := context.Background()
-	var options []local.Option
+	options := []local.Option{local.WithWarm(0)} // what a machine refuses shows in the first sandbox
 	if strings.Contains(refuse, "restricted") {
 		options = append(options, local.WithIsolation(local.Restricted))
 	}
