@@ -9,13 +9,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
 
 	"connectrpc.com/connect"
-	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
@@ -23,17 +21,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pipetest"
 )
-
-func TestMain(m *testing.M) {
-	// Settings of pip on the machine that runs the tests must not affect them.
-	for _, variable := range os.Environ() {
-		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PIP_") {
-			_ = os.Unsetenv(name)
-		}
-	}
-	_ = os.Setenv("PIP_CONFIG_FILE", os.DevNull)
-	goleak.VerifyTestMain(m)
-}
 
 const (
 	testKey     = "e2b_00000000"

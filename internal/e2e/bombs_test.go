@@ -63,11 +63,11 @@ def bomb():
 // continue.
 func TestLimitsOfCode(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t, local.WithResources(local.Resources{DiskBytes: 32 << 20}))
+	cloud := sandboxtest.New(t, local.WithWarm(0), local.WithResources(local.Resources{DiskBytes: 32 << 20}))
 	if cloud.Isolation() != local.Full {
 		t.Skipf("isolation is %s here: it bounds no disk", cloud.Isolation())
 	}
-	sb := cloud.Create(t)
+	sb := cloud.Create(t, sandbox.WithEnvs(startsCold))
 	for code, want := range map[string]string{
 		"with open('/home/user/big', 'wb') as f:\n    while True: f.write(bytes(1 << 20))": "No space left on device",
 		"import os\nwhile True: kept.append(os.open('/', os.O_RDONLY))":                    "Too many open files",

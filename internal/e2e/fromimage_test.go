@@ -38,7 +38,7 @@ func TestSandboxOfAnImage(t *testing.T) {
 		images.Config.Handler.ServeHTTP(w, r)
 	}))
 	t.Cleanup(counted.Close)
-	cloud := sandboxtest.New(t, local.WithRegistryMirror("docker.io", counted.URL))
+	cloud := sandboxtest.New(t, local.WithWarm(0), local.WithRegistryMirror("docker.io", counted.URL))
 	client, err := sandbox.NewClient(cloud.Option())
 	must.Do(t, err)
 	t.Cleanup(func() { client.Close() })

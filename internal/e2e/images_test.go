@@ -128,7 +128,7 @@ func TestImage(t *testing.T) {
 	images := newRegistry(t, "")
 	busybox := busyboxLayer(t)
 	images.push(t, "library/small:1", v1.Config{Env: []string{"PATH=/opt/bin:/bin", "GREETING=hello"}, WorkingDir: "/srv", Cmd: []string{"sleep", "9"}}, nil, busybox, archiveOf(t, false, "opt/", "", "opt/version", "one"))
-	cloud := sandboxtest.New(t, local.WithRegistryMirror("docker.io", images.URL))
+	cloud := sandboxtest.New(t, local.WithWarm(0), local.WithRegistryMirror("docker.io", images.URL))
 	client, err := sandbox.NewClient(cloud.Option())
 	must.Do(t, err)
 	t.Cleanup(func() { client.Close() })

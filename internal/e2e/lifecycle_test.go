@@ -81,8 +81,8 @@ func TestDeadSandbox(t *testing.T) {
 
 func TestExpiredSandbox(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
-	sb := cloud.Create(t, sandbox.WithExpiry(sandbox.Expiry{After: time.Hour}))
+	cloud := sandboxtest.New(t, local.WithWarm(0))
+	sb := cloud.Create(t, sandbox.WithEnvs(startsCold), sandbox.WithExpiry(sandbox.Expiry{After: time.Hour}))
 	sandboxtest.Eval(t, sb, "1")
 	must.Do(t, sb.SetLifetime(t.Context(), time.Second))
 	cloud.Advance(2 * time.Second)

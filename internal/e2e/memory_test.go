@@ -18,9 +18,9 @@ import (
 )
 
 // withMemory returns a cloud that limits the memory of a sandbox.
-func withMemory(t *testing.T, bytes int64) *sandboxtest.Cloud {
+func withMemory(t *testing.T, bytes int64, options ...local.Option) *sandboxtest.Cloud {
 	t.Helper()
-	cloud := sandboxtest.New(t, local.WithResources(local.Resources{MemoryBytes: bytes}))
+	cloud := sandboxtest.New(t, append(options, local.WithResources(local.Resources{MemoryBytes: bytes}))...)
 	if enforced := cloud.Report().Memory; !strings.HasPrefix(enforced, "control group") {
 		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
 			t.Fatal(enforced) // root has cgroups, or something is broken
@@ -66,7 +66,7 @@ func TestOutOfMemory(t *testing.T) {
 // anywhere on its way. Otherwise the sandbox would run out of memory.
 func TestMoreOutputThanMemory(t *testing.T) {
 	t.Parallel()
-	sb := withMemory(t, littleMemory).Create(t)
+	sb := withMemory(t, littleMemory, local.WithWarm(0)).Create(t, sandbox.WithEnvs(startsCold))
 	var written counter
 	execution, err := sb.RunCode(t.Context(), fmt.Sprintf("for i in range(%d): print('x' * 65535)", muchOutput>>16), &sandbox.RunCodeParams{Stdout: &written})
 	must.Do(t, err)
@@ -79,7 +79,7 @@ func TestMoreOutputThanMemory(t *testing.T) {
 // and includes the files that are kept in memory.
 func TestMemoryMetrics(t *testing.T) {
 	t.Parallel()
-	sb := withMemory(t, 256<<20).Create(t)
+	sb := withMemory(t, 256<<20, local.WithWarm(0)).Create(t)
 	measure := func() (used, total uint64) {
 		t.Helper()
 		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, sb.URL(49983)+"/metrics", nil)

@@ -188,11 +188,11 @@ func TestProxyOfTheHost(t *testing.T) {
 	}))
 	defer proxy.Close()
 	t.Setenv("HTTPS_PROXY", proxy.URL)
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	if got := cloud.Isolation(); got != local.Full {
 		t.Skipf("%s has no network of its own", got)
 	}
-	sb := cloud.Create(t)
+	sb := cloud.Create(t, sandbox.WithEnvs(startsCold))
 	ask := func(to, request string) string {
 		t.Helper()
 		code := fmt.Sprintf("import socket\ns = socket.create_connection(%s, 60)\ns.sendall(%q.encode())\nprint(s.makefile().read())", to, request)

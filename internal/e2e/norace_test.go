@@ -4,7 +4,7 @@ package e2e
 
 const (
 	littleMemory = 96 << 20
-	muchOutput   = 1 << 30  // far more memory than a sandbox of the test has
-	muchPrinted  = 64 << 20 // far more than is kept
+	muchOutput   = 384 << 20 // far more memory than a sandbox of the test has
+	muchPrinted  = 64 << 20  // far more than is kept
 	manyCalls    = 10_000
 )

@@ -119,7 +119,7 @@ func (x *index) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (x *index) sandbox(t *testing.T, options ...sandbox.CreateOption) *sandbox.Sandbox {
 	t.Helper()
 	from := sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}})
-	return x.cloud(t).Create(t, append(options, from)...)
+	return x.cloud(t, local.WithWarm(0)).Create(t, append(options, from, sandbox.WithEnvs(startsCold))...)
 }
 
 // addGreeting adds two versions of greeting and their requirements. The second one cannot be imported.
@@ -247,7 +247,7 @@ func TestInstallTakesTurns(t *testing.T) {
 		<-answer
 		http.NotFound(w, r)
 	}
-	sb := x.cloud(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}))
+	sb := x.cloud(t, local.WithWarm(0)).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}))
 	first := make(chan error, 1)
 	go func() {
 		_, err := sb.Packages.Install(t.Context(), []string{"slow"}, nil)
@@ -332,7 +332,7 @@ func TestRunWithPackages(t *testing.T) {
 // sandbox's Python, and the error names the lock's Python.
 func TestLockOfAnotherPython(t *testing.T) {
 	x := newIndex(t)
-	sb := x.cloud(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}),
+	sb := x.cloud(t, local.WithWarm(0)).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}),
 		sandbox.WithWheelCache("", -1))
 	const file = "words-1.0-cp27-cp27m-win32.whl"
 	content := wheel(t, "words", "1.0", "")
@@ -423,7 +423,7 @@ func TestLockIsKept(t *testing.T) {
 	x := newIndex(t)
 	x.add(t, "greeting", "1.0", "text = 'hello'\n")
 	cache := t.TempDir()
-	cloud := x.cloud(t)
+	cloud := x.cloud(t, local.WithWarm(0))
 	options := []sandbox.CreateOption{
 		sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}), sandbox.WithWheelCache(cache, 0),
 	}
@@ -442,7 +442,7 @@ func TestLockIsKept(t *testing.T) {
 
 	// The pip of this sandbox lies: it "downloads" another wheel, and reports
 	// success.
-	hostile := cloud.Create(t, options...)
+	hostile := cloud.Create(t, append(options, sandbox.WithEnvs(startsCold))...)
 	evil := wheel(t, "greeting", "1.0", "text = 'evil'\n")
 	must.Do(t, hostile.Files.Write(t.Context(), "/tmp/evil.whl", evil, nil))
 	const lying = `
@@ -488,7 +488,7 @@ func TestIndexCredentials(t *testing.T) {
 	}
 	const password = "s3cr3t-pass"
 	given := sandbox.WithPackageIndex(sandbox.PackageIndex{URL: "http://me:" + password + "@index.test/simple/", TrustedHosts: []string{"index.test"}})
-	cloud := x.cloud(t)
+	cloud := x.cloud(t, local.WithWarm(0))
 	_, err := sandbox.Create(t.Context(), cloud.Option(), given)
 	if err == nil || !strings.Contains(err.Error(), "WithPipCredentials") || strings.Contains(err.Error(), password) {
 		t.Fatalf("without WithPipCredentials: %v", err)
@@ -522,7 +522,7 @@ func TestIndexCredentials(t *testing.T) {
 func TestIndexUnreachable(t *testing.T) {
 	x := newIndex(t)
 	x.proxy.Close()
-	cloud := x.cloud(t)
+	cloud := x.cloud(t, local.WithWarm(0))
 	for _, scheme := range []string{"http", "https"} {
 		sb := cloud.Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: scheme + "://index.test/simple/", TrustedHosts: []string{"index.test"}}))
 		_, err := sb.Packages.Install(t.Context(), []string{"greeting"}, nil)
@@ -548,7 +548,7 @@ func TestInstallIsCancelled(t *testing.T) {
 		cancel()
 		<-r.Context().Done()
 	}
-	sb := x.cloud(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}))
+	sb := x.cloud(t, local.WithWarm(0)).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}))
 	if _, err := sb.Packages.Install(ctx, []string{"slow"}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}

@@ -55,8 +55,8 @@ func awaitState(t *testing.T, sb *sandbox.Sandbox, want api.SandboxState) {
 // again.
 func TestAutoPauseOfIdleHandle(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
-	sb := sleeping(t, cloud, sandbox.WithExpiry(wakeful))
+	cloud := sandboxtest.New(t, local.WithWarm(0))
+	sb := sleeping(t, cloud, sandbox.WithExpiry(wakeful), sandbox.WithEnvs(startsCold))
 	sandboxtest.Eval(t, sb, "n = 41")
 	command, err := sb.Commands.Start(t.Context(), "echo begun; read line; echo $line; exit 3", &sandbox.CommandParams{Input: true})
 	must.Do(t, err)
@@ -89,8 +89,8 @@ func TestAutoPauseOfIdleHandle(t *testing.T) {
 // continue: code is run once and its output is complete, and a command has its result.
 func TestAutoPauseOfCallsInFlight(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
-	sb := sleeping(t, cloud, sandbox.WithExpiry(wakeful))
+	cloud := sandboxtest.New(t, local.WithWarm(0))
+	sb := sleeping(t, cloud, sandbox.WithExpiry(wakeful), sandbox.WithEnvs(startsCold))
 	sandboxtest.Eval(t, sb, "n = 0")
 	begun := make(chan struct{}, 2)
 	code := make(chan error, 1)

@@ -25,10 +25,11 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// The variables that make this program a server, name its state directory, and
-// bound its volumes.
+// The variables that make this program a server, name its state directory, bound its volumes, and have it
+// keep sandboxes and kernels ready. A server keeps none for most tests: they cost more than the tests.
 const (
 	serverVariable  = "E2BCTL_E2E_SERVER"
+	warmVariable    = "E2BCTL_E2E_WARM"
 	stateVariable   = "E2BCTL_E2E_STATE"
 	boundedVariable = "E2BCTL_E2E_BOUNDED_VOLUMES"
 )
@@ -40,6 +41,9 @@ const volumeSize = 16 << 20
 // to be killed.
 func serve() {
 	var opts []local.Option
+	if os.Getenv(warmVariable) == "" {
+		opts = append(opts, local.WithWarm(0))
+	}
 	if dir := os.Getenv(stateVariable); dir != "" {
 		opts = append(opts, local.WithStateDir(dir))
 	}
@@ -125,7 +129,7 @@ func TestServerKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	cache := t.TempDir()
-	server := startServer(t, "XDG_CACHE_HOME="+cache, "E2BCTL_PYTHON="+python.Path)
+	server := startServer(t, warmVariable+"=1", "XDG_CACHE_HOME="+cache, "E2BCTL_PYTHON="+python.Path)
 	sb, err := sandbox.Create(t.Context(), server.option())
 	must.Do(t, err)
 	sandboxtest.Eval(t, sb, "x = 1")

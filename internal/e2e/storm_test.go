@@ -83,7 +83,7 @@ func newStorm(t *testing.T, seed uint64) *storm {
 	must.Do(t, err)
 	s := &storm{t: t, cache: t.TempDir(), state: filepath.Join(t.TempDir(), "state"), operations: map[string]int{}, faults: map[string]int{}}
 	s.disk = smallDisk(t, s.state)
-	s.env = []string{stateVariable + "=" + s.state, "XDG_CACHE_HOME=" + s.cache, "E2BCTL_PYTHON=" + python.Path}
+	s.env = []string{warmVariable + "=1", stateVariable + "=" + s.state, "XDG_CACHE_HOME=" + s.cache, "E2BCTL_PYTHON=" + python.Path}
 	t.Logf("seed %d; the state directory can be full: %v", seed, s.disk)
 	s.server = startServer(t, s.env...)
 	s.relay = relaytest.New(t, s.server.url)

@@ -25,7 +25,7 @@ func TestSurroundings(t *testing.T) {
 			t.Parallel()
 			cloud := shared(t)
 			if level != local.Full {
-				cloud = sandboxtest.New(t, local.WithIsolation(level))
+				cloud = sandboxtest.New(t, local.WithWarm(0), local.WithIsolation(level))
 			}
 			sb := cloud.Create(t)
 			// Nobody has read it yet, so opening it has to wait for its text.

@@ -33,9 +33,9 @@ func said(entries []sandbox.LogEntry, logger, message string) *sandbox.LogEntry 
 // inside a sandbox take their own way, and may arrive later than those of the server.
 func TestLogs(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	c := client(t, cloud)
-	sb := cloud.Create(t, sandbox.WithNetwork(sandbox.Network{DenyOut: []string{"0.0.0.0/0"}}))
+	sb := cloud.Create(t, sandbox.WithEnvs(startsCold), sandbox.WithNetwork(sandbox.Network{DenyOut: []string{"0.0.0.0/0"}}))
 	followed := make(chan []sandbox.LogEntry, 1)
 	go func() {
 		var all []sandbox.LogEntry

@@ -24,7 +24,7 @@ import (
 // mounts.
 func volumeCloud(t *testing.T) (*sandboxtest.Cloud, *sandbox.Client, *sandbox.Volume) {
 	t.Helper()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	if cloud.Isolation() != local.Full {
 		pinned.Skip(t, "volumes need namespaces")
 	}
@@ -103,7 +103,7 @@ func TestVolumeShared(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	cloud, client, volume := volumeCloud(t)
-	a := cloud.Create(t, sandbox.WithVolume("data", "/data"))
+	a := cloud.Create(t, sandbox.WithEnvs(startsCold), sandbox.WithVolume("data", "/data"))
 	b := cloud.Create(t, sandbox.WithVolume("data", "/home/user/shared"), sandbox.WithVolume("data", "/twice"))
 	must.Do(t, volume.Write(ctx, "numbers", []byte("1\n2\n3\n"), nil))
 	if got := sandboxtest.Eval(t, a, "sum(map(int, open('/data/numbers')))"); got != "6" {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -42,16 +43,23 @@ func skipExamples(t *testing.T) {
 	}
 }
 
-// StartCloud starts a cloud in this process. It sets the environment variables that name the cloud,
-// so that programs use it as their service. The returned function ends the cloud and restores the
-// variables.
+// shared is the cloud of the examples of a program. Examples run one after the other.
+var shared *local.Cloud
+
+// StartCloud starts a cloud in this process for its first call, and returns the same cloud for later calls.
+// A cloud of its own would cost most examples far more than the rest. StartCloud sets the environment
+// variables that name the cloud, so that programs use it as their service. The returned function restores
+// the variables. [Ending] ends the cloud.
 func StartCloud() (end func()) {
-	cloud, err := local.Start(context.Background())
-	if err != nil {
-		panic(err)
+	if shared == nil {
+		cloud, err := local.Start(context.Background())
+		if err != nil {
+			panic(err)
+		}
+		shared = cloud
 	}
 	var restore []func() error
-	for _, setting := range cloud.Env() {
+	for _, setting := range shared.Env() {
 		name, value, _ := strings.Cut(setting, "=")
 		before, was := os.LookupEnv(name)
 		restore = append(restore, func() error {
@@ -65,7 +73,7 @@ func StartCloud() (end func()) {
 		}
 	}
 	return func() {
-		err := cloud.Close()
+		var err error
 		for _, f := range restore {
 			err = errors.Join(err, f())
 		}
@@ -73,4 +81,17 @@ func StartCloud() (end func()) {
 			panic(err)
 		}
 	}
+}
+
+// Ending are the tests and examples of a program. Its Run ends the cloud of the examples after them.
+type Ending struct{ *testing.M }
+
+// Run runs the tests and examples.
+func (e Ending) Run() int {
+	code := e.M.Run()
+	if err := shared.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, "close the cloud of the examples:", err)
+		return 1
+	}
+	return code
 }

@@ -97,7 +97,7 @@ func (o official) drivePause(t *testing.T) {
 func TestPausedSandboxesOutliveTheServer(t *testing.T) {
 	t.Parallel()
 	program, state := e2bctl(t), t.TempDir()
-	first := up(t, program, state)
+	first := up(t, program, state, "--warm", "0")
 	down := sync.OnceFunc(func() { first.down(t) })
 	t.Cleanup(down)
 	o := officialCommand(t, "newest", first.env)
@@ -109,7 +109,7 @@ func TestPausedSandboxesOutliveTheServer(t *testing.T) {
 	o.must(t, "sandbox", "pause", asked)
 	down() // pauses the sandboxes that their timeouts would pause, and no others
 
-	second := up(t, program, state)
+	second := up(t, program, state, "--warm", "0")
 	t.Cleanup(func() { second.down(t) })
 	o.cloud = second.env
 	for _, id := range []string{asked, timed} {

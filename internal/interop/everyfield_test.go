@@ -36,7 +36,7 @@ type madeRequest struct {
 // field, and fails if the cloud silently ignores one.
 func TestEveryField(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	client, err := api.NewClient(api.WithAPIKey(cloud.APIKey()), api.WithBaseURL(cloud.URL()))
 	must.Do(t, err)
 	volume, err := client.Volumes.Create(t.Context(), "fields")

@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -195,7 +196,11 @@ func TestRandomDeltas(t *testing.T) {
 	t.Logf("seed %d", seed)
 	st := state.New()
 	file := filepath.Join(t.TempDir(), "pickled")
-	for step := range int64(30) {
+	steps := int64(8)
+	if os.Getenv("SOAK") != "" {
+		steps = 300
+	}
+	for step := range steps {
 		mustExec(t, r, fmt.Sprintf("_step(%d)", seed+step))
 		if err := r.Pull(t.Context(), st); err != nil {
 			t.Fatalf("step %d: %v", step, err)

@@ -21,8 +21,8 @@ import (
 func TestCloseWithKernelConnection(t *testing.T) {
 	t.Parallel()
 	patience.SoonAfter(t, "Close", 5*time.Second, func() func() {
-		cloud := sandboxtest.New(t)
-		sb, err := sandbox.Create(t.Context(), cloud.Option(), sandbox.WithCodeTransport(sandbox.CodeTransportWebsocket))
+		cloud := sandboxtest.New(t, local.WithWarm(0))
+		sb, err := sandbox.Create(t.Context(), cloud.Option(), sandbox.WithCodeTransport(sandbox.CodeTransportWebsocket), sandbox.WithEnvs(startsCold))
 		must.Do(t, err)
 		t.Cleanup(func() { _ = sb.Close() }) // there is nothing left to end
 		if _, err := sb.RunCode(t.Context(), "1", nil); err != nil {
@@ -40,11 +40,11 @@ func TestCloseWithKernelConnection(t *testing.T) {
 // closed, and that closing its handles is no error.
 func TestCallsAfterClose(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	client, err := sandbox.NewClient(cloud.Option())
 	must.Do(t, err)
 	defer client.Close()
-	sb, err := client.Create(t.Context())
+	sb, err := client.Create(t.Context(), sandbox.WithEnvs(startsCold))
 	must.Do(t, err)
 	if _, err := sb.RunCode(t.Context(), "1", nil); err != nil {
 		t.Fatal(err)

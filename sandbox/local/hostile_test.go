@@ -24,9 +24,9 @@ import (
 //go:embed testdata/attack.py
 var attack []byte
 
-func hostileCloud(t *testing.T) *sandboxtest.Cloud {
+func hostileCloud(t *testing.T, options ...local.Option) *sandboxtest.Cloud {
 	t.Helper()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, options...)
 	if cloud.Isolation() != local.Full {
 		t.Skipf("isolation is %s here", cloud.Isolation())
 	}
@@ -83,7 +83,7 @@ func pythonList(items []string) string { return "['" + strings.Join(items, "', '
 // server nor another sandbox for long.
 func TestBombs(t *testing.T) {
 	t.Parallel()
-	cloud := hostileCloud(t)
+	cloud := hostileCloud(t, local.WithWarm(0))
 	other := cloud.Create(t)
 	sandboxtest.Run(t, other, "true")
 	bombs := map[string]string{
@@ -139,7 +139,7 @@ func TestBombs(t *testing.T) {
 
 // TestEndlessHeader checks that an answer whose header does not end costs the server little.
 func TestEndlessHeader(t *testing.T) { //nolint:paralleltest // it measures memory, and that of other tests would count
-	cloud := hostileCloud(t)
+	cloud := hostileCloud(t, local.WithWarm(0))
 	sb := cloud.Create(t)
 	const server = `
 import socket

@@ -43,7 +43,7 @@ const serveVariable = "E2BCTL_TEST_SERVE_STATE"
 // serveState starts a cloud with a state directory, writes its address and key to w, and serves until
 // the process is killed.
 func serveState(w io.Writer, dir string) error {
-	cloud, err := local.Start(context.Background(), local.WithStateDir(dir))
+	cloud, err := local.Start(context.Background(), local.WithWarm(0), local.WithStateDir(dir))
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func TestImageFetchKilled(t *testing.T) {
 		}
 	}
 	close(other.release)
-	cloud, err := local.Start(ctx, local.WithStateDir(state))
+	cloud, err := local.Start(ctx, local.WithWarm(0), local.WithStateDir(state))
 	must.Do(t, err)
 	defer func() { must.Do(t, cloud.Close()) }()
 	patience.Until(t, "nothing unfinished is left", func() bool { return len(unfinished(state)) == 0 })

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/refusetest"
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -57,6 +58,10 @@ func startWhere(t *testing.T, refuse string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 	cmd.Env = append(os.Environ(), refuseVariable+"="+refuse)
+	const python = "/usr/bin/python3" // named, it is the only one that is looked at: no code runs
+	if _, err := os.Stat(python); err == nil {
+		cmd.Env = append(cmd.Env, pyenv.Variable+"="+python)
+	}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -161,7 +166,7 @@ func startRefused(w io.Writer, refuse string) error {
 		return err
 	}
 	ctx := context.Background()
-	var options []local.Option
+	options := []local.Option{local.WithWarm(0)} // what a machine refuses shows in the first sandbox
 	if strings.Contains(refuse, "restricted") {
 		options = append(options, local.WithIsolation(local.Restricted))
 	}

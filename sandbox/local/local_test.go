@@ -55,6 +55,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(dockertest.Ending{M: m})
 }
 
+// startsCold has a variable that keeps a kernel from being forked. A cloud that keeps no sandbox ready then
+// loads no modules for kernels, which costs more than most tests.
+var startsCold = map[string]string{"PYTHON_E2BCTL_TEST": "1"}
+
 // TestSandbox covers everything: a sandbox, a command, files, code, and both kinds of routing.
 func TestSandbox(t *testing.T) {
 	t.Parallel()
@@ -196,8 +200,8 @@ func TestPublicTraffic(t *testing.T) {
 
 func TestPrivateTraffic(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
-	sb := cloud.Create(t, sandbox.WithPrivateTraffic())
+	cloud := sandboxtest.New(t, local.WithWarm(0))
+	sb := cloud.Create(t, sandbox.WithPrivateTraffic(), sandbox.WithEnvs(startsCold))
 	if execution, err := sb.RunCode(t.Context(), "6*7", nil); err != nil || execution.Text() != "42" {
 		t.Errorf("with the token: %v", err)
 	}
@@ -336,7 +340,7 @@ func TestManyAtOnce(t *testing.T) {
 
 // TestEnv checks that the variables are enough for a program that knows nothing else.
 func TestEnv(t *testing.T) {
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	cloud.Setenv(t)
 	sb, err := sandbox.Create(t.Context())
 	must.Do(t, err)
@@ -353,7 +357,7 @@ func TestEnv(t *testing.T) {
 // that knows neither URL, as later releases of the SDKs will.
 func TestEnvOfTLS(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t, local.WithDomain("e2b.localhost"))
+	cloud := sandboxtest.New(t, local.WithWarm(0), local.WithDomain("e2b.localhost"))
 	env := map[string]string{}
 	for _, pair := range cloud.Env() {
 		name, value, _ := strings.Cut(pair, "=")
@@ -370,7 +374,7 @@ func TestEnvOfTLS(t *testing.T) {
 		return (&net.Dialer{}).DialContext(ctx, network, strings.TrimPrefix(cloud.URL(), "http://"))
 	}
 	sb, err := sandbox.Create(t.Context(), sandbox.WithAPIKey(api.Key(env["E2B_API_KEY"])), sandbox.WithDomain(env["E2B_DOMAIN"]),
-		sandbox.WithTransport(transport), sandbox.WithEnvFile(""))
+		sandbox.WithTransport(transport), sandbox.WithEnvFile(""), sandbox.WithEnvs(startsCold))
 	must.Do(t, err)
 	defer sb.Close()
 	if got := sandboxtest.Run(t, sb, "echo works"); got != "works" {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
@@ -18,7 +19,7 @@ import (
 // matter, which the documentation of templates tells.
 func TestManyLayers(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	client, err := sandbox.NewClient(cloud.Option())
 	must.Do(t, err)
 	t.Cleanup(func() { _ = client.Close() })

@@ -117,7 +117,7 @@ func tryOut(t *testing.T, engine engineCase, more ...local.Option) *promised {
 			limits.MemoryBytes = 512 << 20 // Deno takes most of the rest
 		}
 	}
-	w.small = sandboxtest.New(t, append(slices.Clone(options), local.WithResources(limits))...)
+	w.small = sandboxtest.New(t, append(slices.Clone(options), local.WithWarm(0), local.WithResources(limits))...)
 	return w
 }
 
