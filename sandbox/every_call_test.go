@@ -68,8 +68,10 @@ func everyCall(sb *Sandbox, local string) map[string]func(context.Context) error
 		"Lock":           func(c ctx) error { return second(packages.Lock(c, []string{"a"}, nil)) },
 		"InstallLock":    func(c ctx) error { return second(packages.InstallLock(c, lock, nil)) },
 		"HostContextID":  func(c ctx) error { return second(runHost{sb}.ContextID(c, "")) },
-		"HostExecute":    func(c ctx) error { return second(runHost{sb}.Execute(c, "", jupyter.ExecuteRequest{Code: "x"}, kernelconn.Handler{})) },
-		"HostPrivate":    func(c ctx) error { return runHost{sb}.CheckPrivate(c) },
+		"HostExecute": func(c ctx) error {
+			return second(runHost{sb}.Execute(c, "", jupyter.ExecuteRequest{Code: "x"}, kernelconn.Handler{}))
+		},
+		"HostPrivate": func(c ctx) error { return runHost{sb}.CheckPrivate(c) },
 	}
 	maps.Copy(calls, map[string]func(ctx) error{
 		"Read":        func(c ctx) error { return second(files.Read(c, "a", nil)) },
