@@ -270,3 +270,34 @@ func TestMCP(t *testing.T) {
 		t.Errorf("got the template %q, and %d sandboxes were killed, want own and both", sent.TemplateID, s.seen("DELETE"))
 	}
 }
+
+// TestClientOfAHandle checks that a handle with its own client closes the client, and that no other handle does.
+func TestClientOfAHandle(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	own := WithOptions(WithAPIKey(testKey), WithAPIURL(s.url), WithSandboxURL(s.url), WithEnvFile(""))
+	for name, tt := range map[string]struct {
+		open  func() (*Sandbox, error)
+		owned bool // its client
+	}{
+		"created":             {func() (*Sandbox, error) { return Create(t.Context(), own) }, true},
+		"connected":           {func() (*Sandbox, error) { return Connect(t.Context(), testID, own) }, true},
+		"created by a client": {func() (*Sandbox, error) { return s.client().Create(t.Context()) }, false},
+		"of another client":   {func() (*Sandbox, error) { return s.client().Connect(t.Context(), testID) }, false},
+	} {
+		s.mu.Lock()
+		s.gone = false
+		s.mu.Unlock()
+		sb, err := tt.open()
+		must.Do(t, err)
+		if sb.client.API() != sb.client.api {
+			t.Errorf("%s: the client of the API is another", name)
+		}
+		must.Do(t, sb.Close())
+		sb.client.mu.Lock()
+		if sb.client.closed != tt.owned {
+			t.Errorf("%s: the client is closed: %v, want %v", name, sb.client.closed, tt.owned)
+		}
+		sb.client.mu.Unlock()
+	}
+}
