@@ -197,6 +197,31 @@ func TestLastEventsWhenTheClockIsSetBack(t *testing.T) {
 	}
 }
 
+// TestEventsWhosePagesMove checks that an event comes once, even if the page after it begins with it again.
+func TestEventsWhosePagesMove(t *testing.T) {
+	t.Parallel()
+	c := eventClient(t, func(w *httptest.ResponseRecorder, r *http.Request) bool {
+		var numbers []int
+		offset, _ := strconv.Atoi(r.URL.Query().Get("offset"))
+		for n := max(1, offset); n <= min(offset+maxEventsPage, maxEventsPage+5); n++ {
+			numbers = append(numbers, n)
+		}
+		writeWireEvents(w, numbers[:min(len(numbers), maxEventsPage)])
+		return false
+	})
+	next := 1
+	for e, err := range c.Sandboxes.Events(t.Context(), nil) {
+		must.Do(t, err)
+		if e.ID != strconv.Itoa(next) {
+			t.Fatalf("got event %s, want %d", e.ID, next)
+		}
+		next++
+	}
+	if next != maxEventsPage+6 {
+		t.Errorf("the events end before %d, want %d", next, maxEventsPage+6)
+	}
+}
+
 // TestEventsRefused checks that a refusal ends the events with one error, whichever of the requests it
 // answers, and that nothing is asked for that no service knows.
 func TestEventsRefused(t *testing.T) {

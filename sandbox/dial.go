@@ -243,7 +243,7 @@ func (t *tunnel) endRelay() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.life), closeTimeout/2)
 	defer cancel()
 	err := t.relay.signal(ctx, process.Signal_SIGNAL_SIGTERM)
-	if err != nil && connect.CodeOf(err) != connect.CodeNotFound && !errors.Is(err, ErrGone) {
+	if err != nil && connect.CodeOf(err) != connect.CodeNotFound && !errors.Is(err, ErrGone) && !t.sb.dying.Load() {
 		t.sb.client.api.Logger().WarnContext(ctx, "the relay of a connection may still run", "sandbox", t.sb.ID(), "port", t.port, "error", err)
 	}
 }

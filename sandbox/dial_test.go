@@ -107,6 +107,31 @@ func TestDialInputLost(t *testing.T) {
 	}
 }
 
+// TestDialEndsItsInput checks that the end of the relay ends an input that the daemon does not answer.
+func TestDialEndsItsInput(t *testing.T) {
+	t.Parallel()
+	sent, over := make(chan struct{}), make(chan struct{})
+	s := relayed(t, func(_ context.Context, s *connect.ServerStream[process.StartResponse]) error {
+		_ = errors.Join(started(s, 7), stdout(s, []byte("+")))
+		<-sent
+		return ended(s, 0, "exit status 0")
+	})
+	s.input = func(*process.SendInputRequest) { close(sent); <-over }
+	defer close(over)
+	sb := s.sandbox()
+	conn, err := sb.Dial(t.Context(), 5432)
+	must.Do(t, err)
+	_, err = conn.Write([]byte("x"))
+	must.Do(t, err)
+	_, err = conn.Read(make([]byte, 1))
+	must.Is(t, err, io.EOF)
+	patience.Until(t, "the connection is over", func() bool {
+		sb.mu.Lock()
+		defer sb.mu.Unlock()
+		return len(sb.calls) == 0
+	})
+}
+
 // A call that is cancelled while the relay starts returns at once, and the relay is
 // ended as soon as its pid is known.
 func TestDialCancelled(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,6 +29,7 @@ type pipService struct {
 	report string // that pip writes
 	says   string // the output of pip
 	fails  string // the first word of a run of pip that fails
+	deny   string // the name of a file that cannot be written
 
 	filesMu   sync.Mutex
 	content   map[string]string // of the files, whose directory is called D
@@ -78,6 +80,10 @@ func (s *pipService) serveFile(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("path")
 	if r.Method == http.MethodPost {
 		body, _ := io.ReadAll(r.Body)
+		if path.Base(name) == s.deny {
+			w.WriteHeader(http.StatusInsufficientStorage)
+			return
+		}
 		s.directory = path.Dir(name)
 		if path.Base(s.directory) == "wheels" {
 			s.directory = path.Dir(s.directory)
@@ -225,6 +231,37 @@ func TestInstallLockFails(t *testing.T) {
 		}
 		if failed, ok := errors.AsType[*InstallError](err); ok && (failed.ExitCode != 3 || !slices.Equal(failed.Requirements, []string{"b==1"}) || failed.Stderr != "ERROR: broken\n") {
 			t.Errorf("%s: got %+v", name, failed)
+		}
+	}
+}
+
+// TestFilesOfPipThatCannotBeWritten checks that a file of pip which cannot be written is an error, and that pip does not run
+// without it.
+func TestFilesOfPipThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	a, b := locked("a", "a-1-py3-none-any.whl"), locked("b", "b-1-py3-none-any.whl")
+	wheel := filepath.Join(t.TempDir(), "x-1-py3-none-any.whl")
+	must.Do(t, os.WriteFile(wheel, nil, 0o600))
+	install := func(ctx context.Context, p *Packages) error {
+		return second(p.InstallLock(ctx, &LockFile{Packages: []LockedPackage{a, b}}, nil))
+	}
+	for name, tt := range map[string]struct {
+		do   func(context.Context, *Packages) error
+		runs int
+	}{
+		a.File:                 {install, 0},
+		"fetch.txt":            {install, 0},
+		"lock.txt":             {install, 1},
+		"report.json":          {func(ctx context.Context, p *Packages) error { return second(p.Lock(ctx, []string{"b"}, nil)) }, 0},
+		"x-1-py3-none-any.whl": {func(ctx context.Context, p *Packages) error { return second(p.Install(ctx, []string{wheel}, nil)) }, 0},
+	} {
+		s := newPipService(t)
+		s.deny = name
+		p := s.sandbox().Packages
+		p.wheels = wheelCache{directory: t.TempDir(), limit: 1000}
+		must.Do(t, p.wheels.add(a.SHA256, strings.NewReader("wheel a")))
+		if err := tt.do(t.Context(), p); !errors.Is(err, syscall.ENOSPC) || len(s.runs) != tt.runs {
+			t.Errorf("%s: got error %v after the runs %q, want %v after %d", name, err, s.runs, syscall.ENOSPC, tt.runs)
 		}
 	}
 }

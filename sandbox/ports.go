@@ -185,6 +185,7 @@ func (sb *Sandbox) DialWebsocket(ctx context.Context, port int, path string, hea
 	answered := sb.asleep.asking()
 	conn, response, err := sb.code.dialer.DialContext(ctx, "ws"+strings.TrimPrefix(sb.baseURL(port), "http")+path, all)
 	if err != nil {
+		path, _, _ = strings.Cut(path, "?") // a query may have a secret
 		if response == nil {
 			err = api.NewError(http.MethodGet, clip.Text(path, 256), jupyter.OrDeadline(ctx, err))
 		} else {
@@ -206,6 +207,5 @@ func (p portClient) refusal(err error, path string, response *http.Response, bod
 			return routed
 		}
 	}
-	path, _, _ = strings.Cut(path, "?")
 	return fmt.Errorf("%w: %w", err, api.ResponseError(http.MethodGet, clip.Text(path, 256), response.StatusCode, response.Header, body))
 }

@@ -19,13 +19,16 @@ import (
 // [api.ErrInvalidArgument] for more than is allowed, and for too little. It returns [ErrGone] with
 // [GonePaused] if the sandbox is paused. After each of these errors, all resources are as before.
 func (sb *Sandbox) Resize(ctx context.Context, r Resources) error {
+	if err := r.checkChange(); err != nil {
+		return err
+	}
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	if err := sb.client.Resize(ctx, sb.ID(), r); err != nil {
-		return sb.cause(ctx, err)
+	if err := sb.client.api.Sandboxes.Resize(ctx, sb.ID(), api.Resources(r)); err != nil {
+		return sb.failed(ctx, "resize", sb.client.asleepOrMissing(ctx, sb.ID(), err))
 	}
 	return nil
 }
@@ -33,11 +36,19 @@ func (sb *Sandbox) Resize(ctx context.Context, r Resources) error {
 // Resize changes the resources of a running sandbox, like [Sandbox.Resize]. Any program may have
 // created the sandbox.
 func (c *Client) Resize(ctx context.Context, id string, r Resources) error {
-	if r.invalid() || r == (Resources{}) {
-		return fmt.Errorf("sandbox: resize: %+v: want numbers that are not negative, and one that is positive: %w", r, api.ErrInvalidArgument)
+	if err := r.checkChange(); err != nil {
+		return err
 	}
 	if err := c.api.Sandboxes.Resize(ctx, id, api.Resources(r)); err != nil {
 		return fmt.Errorf("sandbox: resize: %w", c.asleepOrMissing(ctx, id, err))
+	}
+	return nil
+}
+
+// checkChange returns an error for resources that no running sandbox can change to.
+func (r Resources) checkChange() error {
+	if r.invalid() || r == (Resources{}) {
+		return fmt.Errorf("sandbox: resize: %+v: want numbers that are not negative, and one that is positive: %w", r, api.ErrInvalidArgument)
 	}
 	return nil
 }

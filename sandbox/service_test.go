@@ -50,6 +50,7 @@ type service struct {
 	socket        http.HandlerFunc                              // serves one websocket from the upgrade on; instead of kernel
 	rest          http.HandlerFunc                              // of Jupyter
 	control       http.HandlerFunc                              // of the API, before the usual answers; it may write nothing
+	other         http.HandlerFunc                              // of the ports of the user; nil: each answers at once
 
 	processes http.Handler
 
@@ -99,7 +100,12 @@ func (s *service) sandbox(opts ...CreateOption) *Sandbox {
 	s.t.Helper()
 	sb, err := s.client().Create(s.t.Context(), opts...)
 	must.Do(s.t, err)
-	s.t.Cleanup(func() { sb.Close() })
+	s.t.Cleanup(func() {
+		// Close may fail because the service refuses requests, but every call must have ended.
+		if err := sb.Close(); err != nil && strings.Contains(err.Error(), "calls in flight") {
+			s.t.Error(err)
+		}
+	})
 	return sb
 }
 
@@ -139,6 +145,10 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.interpreter(w, r)
 	case "8888":
 		s.jupyter(w, r)
+	default:
+		if s.other != nil {
+			s.other(w, r)
+		}
 	}
 }
 
