@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/saved"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
@@ -238,4 +240,66 @@ func TestRefusedTrees(t *testing.T) { //nolint:paralleltest // it changes its di
 			must.Do(t, os.RemoveAll("upper/1"))
 		}
 	}
+}
+
+// TestSpawnThatFails checks that the server learns of a sandbox that cannot be started, and that the room
+// ends if its thread cannot leave the groups of the sandbox.
+func TestSpawnThatFails(t *testing.T) {
+	t.Parallel()
+	server, control, err := bridgeEnds()
+	must.Do(t, err)
+	defer server.Close()
+	defer control.Close()
+	for flag, away := range map[int]bool{os.O_RDONLY: true, os.O_WRONLY: false} {
+		null, err := os.OpenFile(os.DevNull, flag, 0)
+		must.Do(t, err)
+		room := &roomProcess{server: control, RoomSpec: wire.RoomSpec{InPlace: true}, binary: null, home: []*os.File{null}, running: map[uint64]*os.Process{}}
+		var files wire.Files
+		reopen(t, os.DevNull, &files, wire.FileControl)
+		closed, err := os.Open(os.DevNull) // as if it were a group that cannot be joined
+		must.Do(t, err)
+		files.AddList(wire.FileGroup, []*os.File{closed})
+		err = room.spawn(wire.Message{ID: 7}, &files)
+		if errors.Is(err, spawn.ErrAway) != away || (err != nil) != away || len(room.running) > 0 {
+			t.Errorf("away %v: got error %v, and %d sandboxes run", away, err, len(room.running))
+		}
+		if !away {
+			m, _, err := server.Receive(0)
+			if err != nil || m.Kind != wire.KindFailed || m.ID != 7 || !strings.Contains(m.Error, "join a control group") {
+				t.Errorf("the server received %+v and error %v", m, err)
+			}
+		}
+		if _, err := closed.Stat(); !errors.Is(err, os.ErrClosed) || files.Len() > 0 {
+			t.Errorf("away %v: %d files are left, and a group is open (%v)", away, files.Len(), err)
+		}
+		must.Do(t, null.Close())
+	}
+}
+
+// TestPathsThatAreInTheWay checks what the helpers of a build do at paths that lead to nothing, or through
+// a file.
+func TestPathsThatAreInTheWay(t *testing.T) { //nolint:paralleltest // it changes its directory
+	inStage(t, map[string]string{"file": "text", "dir/": "", "loop": "->loop"})
+	read := func(name string) error { _, err := readInRoot(name); return err }
+	for name, tt := range map[string]struct {
+		err, want error
+	}{
+		"cover nothing": {cover("root/none"), nil}, "cover below a file": {cover("root/file/a"), unix.ENOTDIR},
+		"open nothing up": {openUp("root/none", 0o755), unix.ENOENT}, "open a file up": {openUp("root/file", 0o755), nil},
+		"read nothing": {read("/none"), nil}, "read a loop": {read("/loop"), nil}, "read below a file": {read("/file/a"), nil}, "read a directory": {read("/dir"), nil},
+	} {
+		if !errors.Is(tt.err, tt.want) || tt.want == nil && tt.err != nil {
+			t.Errorf("%s: got error %v, want %v", name, tt.err, tt.want)
+		}
+	}
+	if got := shown(t, "root")["file"]; got != "-rwxr-xr-x text" {
+		t.Errorf("got the file %s, want it opened up", got)
+	}
+	for _, volume := range []wire.Volume{{Dir: "/none", Path: "/a"}, {Dir: "/etc/hostname", Path: "/a"}} {
+		if _, err := openVolume(volume, nil); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+			t.Errorf("the volume %s: got error %v", volume.Dir, err)
+		}
+	}
+	_, err := openVolumes([]wire.Volume{{Path: "/a"}}, &wire.Files{})
+	must.Is(t, err, wire.ErrProtocol)
 }
