@@ -11,6 +11,8 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
@@ -131,6 +133,36 @@ func TestBoundRequests(t *testing.T) {
 			t.Errorf("cut off %v: the handler ended with %v, the context with %v", cut, aborted, r.Context().Err())
 		}
 		u.close()
+	}
+}
+
+// TestSilentHandshake checks that a port of https on which nobody answers does not hold a request for
+// longer than ten seconds.
+func TestSilentHandshake(t *testing.T) {
+	t.Parallel()
+	for name, pool := range map[string]func(*spell) *http.Transport{
+		"own": func(s *spell) *http.Transport { return s.own }, "user": func(s *spell) *http.Transport { return s.user }, "gRPC": func(s *spell) *http.Transport { return s.user2 },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			u := newUpstream(Sandbox{ID: id, Dial: func(context.Context, int) (net.Conn, error) {
+				near, far := net.Pipe()
+				go func() { _, _ = io.Copy(io.Discard, far) }()
+				return near, nil
+			}}, nil)
+			defer u.close()
+			ctx, giveUp := context.WithTimeout(t.Context(), time.Hour)
+			defer giveUp()
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://127.0.0.1:3000/", nil)
+			must.Do(t, err)
+			began := time.Now()
+			res, err := pool(u.spell()).RoundTrip(r)
+			if err == nil {
+				_ = res.Body.Close()
+			}
+			if took := time.Since(began); err == nil || took != 10*time.Second {
+				t.Errorf("%s: got error %v after %v, want one after 10s", name, err, took)
+			}
+		})
 	}
 }
 
