@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -61,6 +63,33 @@ func TestSealedPassword(t *testing.T) {
 	p := &egressProxy{Address: "proxy.test:1080", Username: "u", Password: "open sesame"}
 	if err := start(t).seal(p, ""); err != nil || p.Password != "" || len(p.sealed) == 0 {
 		t.Errorf("got %+v and error %v, want it sealed", p, err)
+	}
+}
+
+// TestUnsealedPassword checks that a password which cannot be sealed, or is too long, is refused and not kept.
+func TestUnsealedPassword(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for n, refused := range map[int]bool{maxProxyPassword: false, maxProxyPassword + 1: true} {
+		p := &egressProxy{Address: "proxy.test:1080", Password: strings.Repeat("x", n)}
+		if err := s.seal(p, "network."); (err != nil) != refused || refused && !strings.Contains(err.Error(), "network.egressProxy.password has more than 255 bytes") {
+			t.Errorf("%d bytes: got error %v, want it refused: %v", n, err, refused)
+		}
+	}
+	for _, none := range []*egressProxy{nil, {Address: "proxy.test:1080"}} {
+		if err := s.seal(none, ""); err != nil || none != nil && none.sealed != nil {
+			t.Errorf("no password: got %+v and error %v", none, err)
+		}
+	}
+	lost := errors.New("the key is lost")
+	s.options.Secrets = secrets.New(secrets.Options{Store: store.Temporary(t.TempDir()), Key: func() ([]byte, error) { return nil, lost }})
+	p := &egressProxy{Address: "proxy.test:1080", Password: "open sesame"}
+	if err := s.seal(p, ""); !errors.Is(err, lost) || p.sealed != nil {
+		t.Errorf("without a key: got %+v and error %v", p, err)
+	}
+	const proxy = `{"egressProxy":{"address":"proxy.test:1080","username":"u","password":"open sesame"}}`
+	if resp, text := s.do(t, "POST", "/v2/sandboxes", `{"templateID":"base","network":`+proxy+`}`); resp.StatusCode != 500 || strings.Contains(text, "sesame") {
+		t.Errorf("a create without a key: got %d %s", resp.StatusCode, text)
 	}
 }
 

@@ -107,7 +107,7 @@ func TestAdmittedConnections(t *testing.T) {
 	}
 	admitted, answer := connect()
 	ask(admitted, traffic)
-	<-begun
+	patience.Receive(t, "the beginning of a request", begun)
 	for range 2 {
 		refused, answer := connect()
 		ask(refused, "wrong")

@@ -53,10 +53,19 @@ func start(t *testing.T) *cloud {
 	server.Config.Protocols.SetUnencryptedHTTP2(true)
 	server.Start()
 	t.Cleanup(func() {
-		server.Close()
+		closeServer(t, server)
 		settled(t, rt)
 	})
 	return &cloud{rt, server.URL}
+}
+
+// closeServer closes a server. In a test that failed, it does not wait for the requests.
+func closeServer(t *testing.T, server *httptest.Server) {
+	t.Helper()
+	if t.Failed() {
+		server.CloseClientConnections()
+	}
+	server.Close()
 }
 
 // serve returns a function that connects to real servers, by port. Ports without a server are
@@ -66,7 +75,7 @@ func serve(t *testing.T, ports map[int]http.HandlerFunc) func(context.Context, i
 	addresses := map[int]string{}
 	for port, h := range ports {
 		server := httptest.NewServer(h)
-		t.Cleanup(server.Close)
+		t.Cleanup(func() { closeServer(t, server) })
 		addresses[port] = server.Listener.Addr().String()
 	}
 	return func(ctx context.Context, port int) (net.Conn, error) {
@@ -86,7 +95,7 @@ type ask struct {
 
 func (c *cloud) do(t *testing.T, a ask) (*http.Response, string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), a.method, c.url+a.path, a.body)
+	r, err := http.NewRequestWithContext(patience.Context(t), a.method, c.url+a.path, a.body)
 	must.Do(t, err)
 	if a.host != "" {
 		r.Host = a.host

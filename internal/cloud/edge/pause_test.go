@@ -154,7 +154,7 @@ func TestPauseEndsRequests(t *testing.T) {
 					_, err = io.Copy(io.Discard, response.Body)
 					ended <- err
 				}()
-				<-begun
+				patience.Receive(t, "the beginning of a request", begun)
 				c.Pause(id)
 				c.Pause(id)
 				server.quiet(t)
@@ -286,7 +286,7 @@ func TestWakeIsAwaited(t *testing.T) {
 		})
 	}
 	for range many {
-		<-w.waiting
+		patience.Receive(t, "a request that waits", w.waiting)
 	}
 	if resp, body := c.do(t, ask{method: "GET", header: by(id, "3000")}); resp.StatusCode != 429 {
 		t.Errorf("one more: got %d %s, want 429", resp.StatusCode, body)
@@ -317,21 +317,21 @@ func TestWaitForWakeEnds(t *testing.T) {
 		_, err := transport.RoundTrip(r)
 		left <- err
 	}()
-	waits := <-w.waiting
+	waits := patience.Receive(t, "a request that waits", w.waiting)
 	leave()
-	if err := <-left; !errors.Is(err, context.Canceled) {
+	if err := patience.Receive(t, "the end of the request", left); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
-	<-waits.Done()
+	patience.Receive(t, "the end of the wait", waits.Done())
 
 	answered := make(chan string, 1)
 	go func() {
 		resp, body := c.do(t, ask{method: "GET", header: by(id, "3000")})
 		answered <- fmt.Sprint(resp.StatusCode, " ", body)
 	}()
-	<-w.waiting
+	patience.Receive(t, "a request that waits", w.waiting)
 	c.Remove(id)
-	if got, want := <-answered, `502 {"sandboxId":"`+id+`","message":"`+messageNotFound+`","code":502}`; got != want {
+	if got, want := patience.Receive(t, "the answer after the end", answered), `502 {"sandboxId":"`+id+`","message":"`+messageNotFound+`","code":502}`; got != want {
 		t.Errorf("removed: got %s, want %s", got, want)
 	}
 }

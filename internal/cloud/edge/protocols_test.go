@@ -439,7 +439,7 @@ func TestKilledWhileAnsweringHTTP2(t *testing.T) {
 	transport := http2Transport()
 	defer transport.CloseIdleConnections()
 	get := func(host string) *http.Response {
-		r, err := http.NewRequestWithContext(t.Context(), "GET", c.url, nil)
+		r, err := http.NewRequestWithContext(patience.Context(t), "GET", c.url, nil)
 		must.Do(t, err)
 		r.Host = host
 		resp, err := transport.RoundTrip(r)

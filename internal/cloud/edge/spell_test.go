@@ -8,10 +8,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // shut is a connection that remembers whether it was closed.
@@ -97,13 +101,68 @@ func TestReceivedAnswers(t *testing.T) {
 		must.Do(t, err)
 		res, err := roundTripper{}.RoundTrip(r)
 		must.Do(t, err)
-		must.Do(t, <-sent)
+		must.Do(t, patience.Receive(t, "the end of the answer", sent))
 		u.close()
 		body, err := io.ReadAll(res.Body)
 		if string(body) != "text" || (err == nil) != whole {
 			t.Errorf("%q: got %q and error %v, want it whole: %v", answer, body, err, whole)
 		}
 		must.Do(t, res.Body.Close())
+	}
+}
+
+// TestBoundRequests checks that a request ends with its spell, and that its handler is then aborted. A
+// request that was served ends without that.
+func TestBoundRequests(t *testing.T) {
+	t.Parallel()
+	for _, cut := range []bool{true, false} {
+		u := newUpstream(Sandbox{ID: id}, nil)
+		s := u.spell()
+		r, unbind := s.bind(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+		must.Do(t, r.Context().Err())
+		if cut {
+			s.end()
+			patience.Receive(t, "the end of the request", r.Context().Done())
+		}
+		aborted := func() (reason any) {
+			defer func() { reason = recover() }()
+			unbind()
+			return nil
+		}()
+		if (aborted == http.ErrAbortHandler) != cut || r.Context().Err() == nil { //nolint:errorlint // a panic, and the very value that net/http compares
+			t.Errorf("cut off %v: the handler ended with %v, the context with %v", cut, aborted, r.Context().Err())
+		}
+		u.close()
+	}
+}
+
+// TestSilentHandshake checks that a port of https on which nobody answers does not hold a request for
+// longer than ten seconds.
+func TestSilentHandshake(t *testing.T) {
+	t.Parallel()
+	for name, pool := range map[string]func(*spell) *http.Transport{
+		"own": func(s *spell) *http.Transport { return s.own }, "user": func(s *spell) *http.Transport { return s.user }, "gRPC": func(s *spell) *http.Transport { return s.user2 },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			u := newUpstream(Sandbox{ID: id, Dial: func(context.Context, int) (net.Conn, error) {
+				near, far := net.Pipe()
+				go func() { _, _ = io.Copy(io.Discard, far) }()
+				return near, nil
+			}}, nil)
+			defer u.close()
+			ctx, giveUp := context.WithTimeout(t.Context(), time.Hour)
+			defer giveUp()
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://127.0.0.1:3000/", nil)
+			must.Do(t, err)
+			began := time.Now()
+			res, err := pool(u.spell()).RoundTrip(r)
+			if err == nil {
+				_ = res.Body.Close()
+			}
+			if took := time.Since(began); err == nil || took != 10*time.Second {
+				t.Errorf("%s: got error %v after %v, want one after 10s", name, err, took)
+			}
+		})
 	}
 }
 

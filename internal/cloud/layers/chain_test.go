@@ -10,7 +10,49 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
+
+// TestEachCallReturns checks that no call keeps the lock of the set. It runs before the tests that would
+// wait for such a lock.
+func TestEachCallReturns(t *testing.T) { //nolint:paralleltest // see above
+	st, err := store.Open(t.Context(), t.TempDir())
+	must.Do(t, err)
+	s := layers.Open(layers.Options{Store: st, Sharing: lifecycletest.Sharing})
+	write := func(dir string) error { return os.WriteFile(filepath.Join(dir, "files"), []byte("text"), 0o600) }
+	var files, memory, outside string
+	for _, call := range []struct {
+		name string
+		do   func() error
+	}{
+		{"Make", func() (err error) { files, err = s.Make(write); return err }},
+		{"AddMemory", func() (err error) { memory, err = s.AddMemory(write); return err }},
+		{"Outside", func() (err error) { outside, err = s.Outside("an image"); return err }},
+		{"Outside again", func() (err error) { outside, err = s.Outside("an image"); return err }},
+		{"Needs", func() error { s.Needs("an image"); s.Needs("another"); return nil }},
+		{"Split", func() error { s.Split(files, memory, outside, "none"); return nil }},
+		{"Hold", func() error { _, err := s.Hold(files); return err }},
+		{"Hold of none", func() error { _, _ = s.Hold(files, "none"); return nil }},
+		{"Use", func() error {
+			b, err := s.Use(outside, files, memory)
+			if err == nil {
+				b.Release()
+			}
+			return err
+		}},
+		{"Use of none", func() error { _, _ = s.Use("none"); return nil }},
+		{"Chain", func() error { _, err := s.Chain(t.Context(), []string{outside}, files); return err }},
+		{"Release", func() error { s.Release(files); return nil }},
+		{"Keep", func() error { s.Keep(); return nil }},
+		{"Sweep", func() error { s.Sweep(); return nil }},
+		{"the last one", func() error { s.Needs(""); return nil }},
+	} {
+		done := make(chan error, 1)
+		go func() { done <- call.do() }()
+		must.Do(t, patience.Receive(t, "the end of "+call.name+", or of the call before it", done))
+	}
+	must.Do(t, st.Close())
+}
 
 // TestChainHolds checks that the caller holds exactly the returned layers, each once, for any
 // chain: short, too long, impossible to merge, or above a layer that no longer exists.

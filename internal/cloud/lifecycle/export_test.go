@@ -9,3 +9,13 @@ func (r *Registry) SetClock(d time.Duration) {
 	before := r.clock.wall
 	r.clock.wall = func() time.Time { return before().Round(0).Add(d) }
 }
+
+// ExpireAfter ends the sandboxes whose lifetime is over, as if that of one of them ended after left. It
+// returns their number, and the time until the next end.
+func (r *Registry) ExpireAfter(id string, left time.Duration) (over int, next time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.records[id].until = r.clock.since() + left
+	all, next := r.expireAllLocked()
+	return len(all), next
+}

@@ -90,7 +90,7 @@ func (b *box) Close() error {
 }
 
 // registry returns a registry whose sandboxes are those of the cluster.
-func (c *cluster) registry(t *testing.T) *lifecycle.Registry {
+func (c *cluster) registry(t *testing.T, change ...func(*lifecycle.Options)) *lifecycle.Registry {
 	t.Helper()
 	f := &lifecycletest.Fakes{Suspends: c.home}
 	launch := func(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
@@ -100,7 +100,11 @@ func (c *cluster) registry(t *testing.T) *lifecycle.Registry {
 		}
 		return c.see(spec.ID, i), nil
 	}
-	r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: launch, MaxSandboxes: 1})
+	o := lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: launch, MaxSandboxes: 1}
+	for _, change := range change {
+		change(&o)
+	}
+	r := lifecycle.New(o)
 	c.adopt(t, r, launch)
 	return r
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 const testPassword = "open sesame"
@@ -226,7 +227,7 @@ func TestEgressProxy(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%+v: %v", c, err)
 				}
-				if got := <-p.asked; got != c.want {
+				if got := patience.Receive(t, "the question to the proxy", p.asked); got != c.want {
 					t.Errorf("%+v: the proxy was asked %q", c, got)
 				}
 				_, err = io.WriteString(conn, "ping")

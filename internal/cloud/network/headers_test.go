@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func withHeaders(t *testing.T, r *Rules, hosts ...string) *Rules {
@@ -106,7 +107,7 @@ func TestDoor(t *testing.T) {
 			if _, err := io.WriteString(conn, hello); err != nil {
 				t.Error(err)
 			}
-			if got := <-door.said; got != "16 <nil>" {
+			if got := patience.Receive(t, "what the door reads", door.said); got != "16 <nil>" {
 				t.Errorf("%s: the door read %s, want what was sent", tt.host, got)
 			}
 		}
@@ -121,7 +122,7 @@ func TestDoor(t *testing.T) {
 	}
 	conn, err := e.connect(t.Context(), far, netip.MustParseAddrPort("203.0.113.6:443"))
 	must.Do(t, err)
-	if got := <-door.said; got != "16 <nil>" {
+	if got := patience.Receive(t, "what the door reads", door.said); got != "16 <nil>" {
 		t.Errorf("by address: the door read %s, want what was sent", got)
 	}
 	_ = conn.Close()
@@ -173,7 +174,7 @@ func TestPassOn(t *testing.T) {
 		t.Error(err)
 	}
 	_ = outside.Close()
-	if got := <-got; !strings.HasPrefix(got, text) {
+	if got := patience.Receive(t, "what was passed on", got); !strings.HasPrefix(got, text) {
 		t.Errorf("got %q, want %q", got, text)
 	}
 }
@@ -205,5 +206,69 @@ func TestNamesOfSecrets(t *testing.T) {
 	must.Do(t, err)
 	if want := "1 <key_a><key-b> 2"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestRefusedHeaders checks each reason for which header rules are refused, and the rules beside them that
+// are valid. No reason contains a value, which may be a secret.
+func TestRefusedHeaders(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		host, name, value string
+		want              string // "": the rule is valid
+	}{
+		{"a.test", "X", "${e2b.secrets.a-B_9}}", ""},
+		{"a.test", "X", "${e2b.} ${e2b", "placeholder that is not ${e2b.secrets.NAME}"},
+		{"a.test", "X", "${e2b", ""},
+		{"a.test", "X", "${e2b.secrets.password", "placeholder that is not"},
+		{"a.test", "X", "${e2b.secrets.}", "placeholder that is not"},
+		{"a.test", "X", "${e2b.secrets.pass word}", "placeholder that is not"},
+		{"a.test", "X", "${e2b.password}", "placeholder that is not"},
+		{"a.test", "X", "${e2b.identity.tokens.password}", "an IAM token"},
+		{"a.test", "X", "${e2b.identity.tokens.password", "placeholder that is not"},
+		{"a.test", "X", "password\n", "control characters"},
+		{"a.test", "X", strings.Repeat("password", 257), "more than 2048 bytes"},
+		{"a.test", "", "x", "is not the name of a header"},
+		{"a.test", "X Y", "x", "is not the name of a header"},
+		{"a.test", "host", "x", "the header Host belongs to the connection"},
+		{"a.test", "TE", "x", "the header Te belongs to the connection"},
+		{"203.0.113.1", "X", "x", "headers are for hosts with a name"},
+		{"[2001:db8::1]", "X", "x", "headers are for hosts with a name"},
+		{"127.1", "X", "x", "headers are for hosts with a name"},
+		{"a.test:443", "X", "x", "without a scheme and a port"},
+		{"https://a.test", "X", "x", "without a scheme and a port"},
+		{"*", "X", "x", "want a name of at most 128 characters"},
+		{"a.*", "X", "x", "want a name of at most 128 characters"},
+		{"*.*.test", "X", "x", "want a name of at most 128 characters"},
+		{"", "X", "x", "want a name of at most 128 characters"},
+		{"*.A.test.", "X", "x", ""},
+	} {
+		_, err := (*Rules)(nil).WithHeaders(map[string]map[string]string{tt.host: {tt.name: tt.value}})
+		rule, refused := errors.AsType[*RuleError](err)
+		if !refused {
+			rule = &RuleError{"rules", tt.host, ""}
+		}
+		secret := strings.Contains(rule.Reason, "password")
+		if refused != (tt.want != "") || rule.List+rule.Entry != "rules"+tt.host || !strings.Contains(rule.Reason, tt.want) || secret {
+			t.Errorf("%q, %q: %.40q: got error %v, want %q", tt.host, tt.name, tt.value, err, tt.want)
+		}
+	}
+	for _, twice := range []map[string]map[string]string{{"a.test": nil, "A.test.": nil}, {"a.test": {"X-Y": "", "x-y": ""}}} {
+		if _, err := (*Rules)(nil).WithHeaders(twice); err == nil || !strings.Contains(err.Error(), "is there twice") {
+			t.Errorf("%v: got error %v", twice, err)
+		}
+	}
+	open := mustRules(t, true, "", "198.51.100.0/24")
+	if same, err := open.WithHeaders(nil); err != nil || same != open {
+		t.Errorf("without headers: got other rules %v and error %v", same, err)
+	}
+	if with := withHeaders(t, open, "a.test"); !with.denies(netip.MustParseAddr("198.51.100.1")) || open.Headers("a.test") != nil {
+		t.Errorf("got the rules %+v, from %+v", with, open)
+	}
+	failing := errors.New("no such secret")
+	r, err := (*Rules)(nil).WithHeaders(map[string]map[string]string{"a.test": {"X": "a${e2b.secrets.b}"}})
+	must.Do(t, err)
+	if got, err := r.Headers("a.test")[0].Value(func(string) (string, error) { return "", failing }); got != "" || !errors.Is(err, failing) || !strings.Contains(err.Error(), "the secret b of the header X") {
+		t.Errorf("without its secret: got %q and error %v", got, err)
 	}
 }

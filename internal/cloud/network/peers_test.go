@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 const (
@@ -149,18 +150,18 @@ func TestRelay(t *testing.T) {
 		body, _ := io.ReadAll(response.Body)
 		return response.Status + " " + string(body)
 	}
-	if got := get(peerName + ":4000"); got != "200 OK /path" || <-asked != peerName+":4000" {
+	if got := get(peerName + ":4000"); got != "200 OK /path" || patience.Receive(t, "the dialled host", asked) != peerName+":4000" {
 		t.Errorf("got %q", got)
 	}
 	if got := get("other.test"); !strings.HasPrefix(got, "403 Forbidden") || !strings.Contains(got, "nobody has that name") {
 		t.Errorf("another name: got %q, want the reason", got)
 	}
-	<-asked
+	patience.Receive(t, "the dialled host", asked)
 	if got := get("127.0.0.1:4000"); !strings.Contains(got, ruleNoPeer) {
 		t.Errorf("no name: got %q, want the reason", got)
 	}
 	_, err = tls.Dial("tcp", l.Addr().String(), &tls.Config{ServerName: "other.test"})
-	if err == nil || !strings.Contains(err.Error(), "access denied") || <-asked != "other.test:4000" {
+	if err == nil || !strings.Contains(err.Error(), "access denied") || patience.Receive(t, "the dialled host", asked) != "other.test:4000" {
 		t.Errorf("TLS: got %v, want access denied", err)
 	}
 }

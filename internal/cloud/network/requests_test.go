@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func withRequests(t *testing.T, asked map[string][]Request) *Rules {
@@ -233,7 +234,7 @@ func TestRequestsOfService(t *testing.T) {
 		must.Do(t, err)
 		outside, err := e.connect(t.Context(), inside, netip.AddrPortFrom(services.all[0].inside, portHTTPS))
 		must.Do(t, err)
-		if got, want := <-door.said, fmt.Sprintf("%x <nil>", first[:1]); got != want {
+		if got, want := patience.Receive(t, "what the door reads", door.said), fmt.Sprintf("%x <nil>", first[:1]); got != want {
 			t.Errorf("the door read %q, want %q", got, want)
 		}
 		_ = outside.Close()

@@ -198,6 +198,22 @@ func TestRefusedRequests(t *testing.T) {
 	}
 }
 
+// accept waits for the next connection of a listener.
+func accept(t *testing.T, l net.Listener) (net.Conn, error) {
+	t.Helper()
+	type accepted struct {
+		conn net.Conn
+		err  error
+	}
+	next := make(chan accepted, 1)
+	go func() {
+		conn, err := l.Accept()
+		next <- accepted{conn, err}
+	}()
+	got := patience.Receive(t, "a connection", next)
+	return got.conn, got.err
+}
+
 // TestListenersOfEnvd checks that the connections of the server reach the listener of their port, that
 // they are counted until they are closed, and that those beyond the bound are refused.
 func TestListenersOfEnvd(t *testing.T) {
@@ -224,7 +240,7 @@ func TestListenersOfEnvd(t *testing.T) {
 	}
 	for range 2 { // the second time there is as much room as before
 		conn, status := dial(protocol.PortEnvd)
-		accepted, err := l.Accept()
+		accepted, err := accept(t, l)
 		must.Do(t, err)
 		if more, beyond := dial(protocol.PortEnvd); status != link.StatusConnected || beyond != link.StatusTooMany || !isClosed(t, more) {
 			t.Errorf("got the answers %d and %d, want that one has room", status, beyond)
@@ -241,7 +257,7 @@ func TestListenersOfEnvd(t *testing.T) {
 	}
 	waiting, _ := dial(protocol.PortEnvd)
 	must.Do(t, errors.Join(l.Close(), l.Close()))
-	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) || !isClosed(t, waiting) || g.listener(protocol.PortEnvd) != nil {
+	if _, err := accept(t, l); !errors.Is(err, net.ErrClosed) || !isClosed(t, waiting) || g.listener(protocol.PortEnvd) != nil {
 		t.Errorf("a closed listener: got error %v, want %v, and that nothing is left", err, net.ErrClosed)
 	}
 
@@ -258,7 +274,7 @@ func TestListenersOfEnvd(t *testing.T) {
 	for range 2 {
 		one, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", free.Addr().String())
 		must.Do(t, err)
-		accepted, err := l.Accept()
+		accepted, err := accept(t, l)
 		must.Do(t, err)
 		two, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", free.Addr().String())
 		must.Do(t, err)

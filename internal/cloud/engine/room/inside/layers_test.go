@@ -134,11 +134,28 @@ func makeLayer(t *testing.T, c layersCase, number uint32, n int) (dir, text stri
 	return dir, text, trees, err
 }
 
+// layersOpen returns the directories of layers in a directory that this process has open. The file that
+// was passed may stay open, because the maker ends.
+func layersOpen(t *testing.T, dir string) (paths []string) {
+	t.Helper()
+	links, err := filepath.Glob("/proc/self/fd/*")
+	must.Do(t, err)
+	for _, link := range links {
+		if path, err := os.Readlink(link); err == nil && strings.HasPrefix(path, dir+"/") && path != dir+"/passed" && path != dir+"/from" {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
 // TestLayersAreMade checks the files of layers, and which requests the maker refuses.
 func TestLayersAreMade(t *testing.T) {
 	t.Parallel()
 	for name, c := range layersCases() {
 		dir, _, trees, err := makeLayer(t, c, 0, 0)
+		if left := layersOpen(t, dir); len(left) > 0 {
+			t.Errorf("%s: it leaves %v open", name, left)
+		}
 		if diff := cmp.Diff(c.trees, trees); !errors.Is(err, c.err) || diff != "" {
 			t.Errorf("%s: got error %v, want %v (-want +got):\n%s", name, err, c.err, diff)
 		}
