@@ -29,8 +29,9 @@ type Python struct {
 
 // Setup prepares the Python of this machine's sandboxes. Call it once per machine, before [Start].
 // Without Setup, sandboxes run a python3 of this machine, with the packages of that Python. The
-// first call downloads packages; later calls return at once. Setup writes its progress to progress,
-// which may be nil.
+// first call downloads packages; later calls return at once. Setup uses the newest of python3,
+// python3.13 and python3.12 in PATH, up to 3.13 if there is one; after a newer one was installed, it
+// downloads packages again. Setup writes its progress to progress, which may be nil.
 //
 // If the environment cannot be created, Setup returns an error with the reason. Clouds then still
 // start, with the Python that [FindPython] returns. Environments of other versions of this module

@@ -11,7 +11,8 @@
 // numpy, pandas and matplotlib (python/_e2bctl_kernel/zygote.py). Code must not notice the
 // difference. Therefore a process starts cold in three cases: the environment has variables
 // that take effect when a program starts, the sandbox has other versions of the loaded modules,
-// or the working directory has files with the names of these modules.
+// or the working directory has files with the names of these modules. With Python 3.12 and 3.13, the
+// objects of the zygote are immortal, so that processes share their memory (immortal.py).
 //
 // Figures of matplotlib are also sent as e2b/chart: charts.py reads the chart's data from the
 // drawing. Two details are more exact than in E2B's own code. First, the label of a bar is the tick

@@ -84,7 +84,7 @@ for left in number, fd:
         ended.append("descriptor")
 facts["ended"] = ended
 
-# What is immortal can be changed, and what comes later ends as always.
+# Immortal objects can be changed, and later ones end as always.
 data[0] = later = Plain()
 gone = weakref.ref(later)
 data[0] = later = None
