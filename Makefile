@@ -254,7 +254,7 @@ soak: deps ## run what takes too long for every test: all with -race, kills at e
 	@$(TESTRUN) -p $(PARALLEL) -allrace
 	SOAK=1 go test -vet=off -count=1 -timeout=30m -run '^TestKilled$$' ./internal/cloud/store
 	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^Test(KilledWhile|ErrorThenRun$$)' ./internal/e2e
-	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^TestKernelRequests$$' ./internal/cloud/engine/room
+	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^Test(KernelRequests|Escape)$$' ./internal/cloud/engine/room
 	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^TestClients$$' ./internal/interop
 	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^TestRandomDeltas$$' ./sandbox/agent
 	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^TestMuchOutput$$' ./cli/internal/mcpserver

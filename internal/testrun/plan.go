@@ -95,14 +95,14 @@ var module = plan{
 		"internal/cloud/volumes":   nil,
 		"internal/e2e": {
 			"bombs_test.go", "build_test.go", "changes_test.go", "escape_test.go", "files_test.go",
-			"fromfiles_test.go", "headers_test.go", "hostile_test.go", "images_test.go", "memory_test.go", "network_test.go",
+			"fromfiles_test.go", "headers_test.go", "images_test.go", "memory_test.go", "network_test.go",
 			"pause_test.go", "plain_test.go", "program_test.go", "restart_test.go", "server_test.go", "snapshot_test.go",
 			"surroundings_test.go", "TestMetrics", "volumes_test.go", "volumesize_test.go", "zygote_test.go",
 		},
 		"internal/privatedir": nil,
 		"sandbox/local": {
-			"hostile_test.go", "isolation_test.go", "ladder_test.go", "local_test.go", "onlinux_test.go", "promises_test.go",
-			"python_test.go", "shortage_test.go",
+			"hostile_test.go", "isolation_test.go", "ladder_test.go", "onlinux_test.go", "promises_test.go", "python_test.go",
+			"shortage_test.go", "TestSandbox", "TestEgress", "TestManyAtOnce", "TestStart", "TestTwoClouds", "TestWarmCount",
 		},
 		"sandbox/sandboxtest": nil,
 	},
