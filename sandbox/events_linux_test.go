@@ -8,6 +8,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -15,7 +16,7 @@ import (
 // newest ones can be read afterwards.
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	client, err := sandbox.NewClient(cloud.Option())
 	must.Do(t, err)
 	defer client.Close()

@@ -10,11 +10,12 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 func TestBuild(t *testing.T) {
-	sandboxtest.New(t).Setenv(t)
+	sandboxtest.New(t, local.WithWarm(0)).Setenv(t)
 	out := t.TempDir()
 	var shown strings.Builder
 	if err := build(t.Context(), &shown, false, "testdata/project", out); err != nil {
@@ -34,7 +35,7 @@ func TestBuild(t *testing.T) {
 // TestBuildFails checks that a project whose tests fail is not built, and that the reason is
 // shown.
 func TestBuildFails(t *testing.T) {
-	sandboxtest.New(t).Setenv(t)
+	sandboxtest.New(t, local.WithWarm(0)).Setenv(t)
 	project, out := t.TempDir(), t.TempDir()
 	must.Do(t, os.CopyFS(project, os.DirFS("testdata/project")))
 	must.Do(t, os.WriteFile(filepath.Join(project, "src", "words.py"), []byte("def count(text): return []\n"), 0o600))

@@ -41,7 +41,7 @@ func TestKeyless(t *testing.T) {
 	proxy := httptest.NewServer(leadTo(t, origin.Listener.Addr().String()))
 	defer proxy.Close()
 	t.Setenv("HTTPS_PROXY", proxy.URL)
-	cloud := sandboxtest.New(t, local.WithProxyNames())
+	cloud := sandboxtest.New(t, local.WithWarm(0), local.WithProxyNames())
 	if cloud.Isolation() != local.Full {
 		pinned.Skip(t, "header rules need the isolation level full, not %s", cloud.Isolation())
 	}

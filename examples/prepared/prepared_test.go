@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -28,7 +29,7 @@ func project(t *testing.T, double string) string {
 }
 
 func TestPrepared(t *testing.T) {
-	sandboxtest.New(t).Setenv(t)
+	sandboxtest.New(t, local.WithWarm(0)).Setenv(t)
 	var shown, log strings.Builder
 	if err := prepared(t.Context(), &shown, &log, false, project(t, "n + n")); err != nil {
 		t.Fatalf("%v\n%s", err, log.String())
@@ -44,7 +45,7 @@ func TestPrepared(t *testing.T) {
 }
 
 func TestPreparedFails(t *testing.T) {
-	sandboxtest.New(t).Setenv(t)
+	sandboxtest.New(t, local.WithWarm(0)).Setenv(t)
 	var shown, log strings.Builder
 	err := prepared(t.Context(), &shown, &log, true, project(t, "n * n"))
 	if err == nil || err.Error() != "1 of 2 failed" || !strings.Contains(shown.String(), "FAILED  tests/test_three.py") || !strings.Contains(shown.String(), "9 != 6") {

@@ -12,11 +12,12 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 func TestPreview(t *testing.T) {
-	sandboxtest.New(t).Setenv(t)
+	sandboxtest.New(t, local.WithWarm(0)).Setenv(t)
 	site := t.TempDir()
 	must.Do(t, os.WriteFile(filepath.Join(site, "index.html"), []byte("<h1>Hello</h1>\n"), 0o600))
 	ctx, stop := context.WithCancel(t.Context())
@@ -64,7 +65,7 @@ func page(t *testing.T, address string) string {
 // TestPreviewEnds checks that the preview ends when its server does, and gives the
 // reason.
 func TestPreviewEnds(t *testing.T) {
-	sandboxtest.New(t).Setenv(t)
+	sandboxtest.New(t, local.WithWarm(0)).Setenv(t)
 	err := preview(t.Context(), listen(t), true, t.TempDir(), "echo no such app >&2; exit 3", 8000, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "no such app") {
 		t.Error(err)

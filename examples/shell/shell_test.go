@@ -16,13 +16,14 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // TestShell acts as a person at a terminal: it types, makes the window larger, and
 // leaves.
 func TestShell(t *testing.T) {
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	cloud.Setenv(t)
 	person, tty, err := pty.Open()
 	must.Do(t, err)

@@ -50,7 +50,7 @@ func TestUnusedMethodsAreNotLinked(t *testing.T) {
 
 // Every row can be measured, and the table is written to the file.
 func TestRows(t *testing.T) {
-	cloud := sandboxtest.New(t) // skips on a machine that cannot run a local cloud
+	cloud := sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run a local cloud
 	command := dockertest.Program(t)
 	t.Setenv("HTTPS_PROXY", "")
 	readme := filepath.Join(t.TempDir(), "README.md")
@@ -87,7 +87,7 @@ func TestRows(t *testing.T) {
 
 // TestProfile checks that a profile is written for the chosen row, and that it is one.
 func TestProfile(t *testing.T) {
-	sandboxtest.New(t) // skips on a machine that cannot run a local cloud
+	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run a local cloud
 	t.Setenv("HTTPS_PROXY", "")
 	t.Setenv("PATH", "") // a machine without perf
 	dir := t.TempDir()

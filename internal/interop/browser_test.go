@@ -23,6 +23,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -36,7 +37,7 @@ var browserScript string
 func TestBrowser(t *testing.T) {
 	t.Parallel()
 	browser := pinned.Program(t, "chromium-headless-shell", "chromium-headless-shell")
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	sb := cloud.Create(t)
 	write := func(name, content string) {
 		t.Helper()
