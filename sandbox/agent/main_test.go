@@ -7,4 +7,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/exampletest"
 )
 
-func TestMain(m *testing.M) { os.Exit(exampletest.Ending{M: m}.Run()) }
+func TestMain(m *testing.M) {
+	os.Exit(exampletest.Ending{M: m}.Run()) //nolint:forbidigo // this is the main function of the tests
+}
