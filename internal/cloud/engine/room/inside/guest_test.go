@@ -156,14 +156,14 @@ func TestRefusedRequests(t *testing.T) {
 		host string
 		port uint16
 	}{{"", 80}, {strings.Repeat("a", 256), 80}, {"a.test", 0}} {
-		_, err := g.DialEgress(t.Context(), tt.host, tt.port)
+		_, err := g.DialEgress(patience.Context(t), tt.host, tt.port)
 		if refused, is := errors.AsType[*RefusedError](err); !is || refused.Reason != "not an address" || len(refused.Request) > 300 {
 			t.Errorf("%.10q and port %d: got error %v", tt.host, tt.port, err)
 		}
 	}
-	_, err := g.Kernel(t.Context())
+	_, err := g.Kernel(patience.Context(t))
 	must.Is(t, err, errNoKernels)
-	controller, tty, err := g.Terminal(t.Context()) // where it may open one itself
+	controller, tty, err := g.Terminal(patience.Context(t)) // where it may open one itself
 	must.Do(t, err)
 	must.Do(t, errors.Join(controller.Close(), tty.Close()))
 
@@ -184,7 +184,7 @@ func TestRefusedRequests(t *testing.T) {
 	if len(ids) != link.MaxDialling {
 		t.Errorf("got %d different numbers of %d requests", len(ids), link.MaxDialling)
 	}
-	_, err = g.DialEgress(t.Context(), "a.test", 80)
+	_, err = g.DialEgress(patience.Context(t), "a.test", 80)
 	if refused, is := errors.AsType[*RefusedError](err); !is || refused.Reason != fmt.Sprintf("%d connections are being made", link.MaxDialling) {
 		t.Errorf("one request more: got error %v", err)
 	}
@@ -193,7 +193,7 @@ func TestRefusedRequests(t *testing.T) {
 		must.Is(t, patience.Receive(t, "the end of a request", ended), context.Canceled)
 	}
 	server.Close()
-	if _, err := g.DialEgress(t.Context(), "a.test", 80); err == nil || !strings.HasPrefix(err.Error(), "room: ask the server: ") {
+	if _, err := g.DialEgress(patience.Context(t), "a.test", 80); err == nil || !strings.HasPrefix(err.Error(), "room: ask the server: ") {
 		t.Errorf("without a server: got error %v", err)
 	}
 }
