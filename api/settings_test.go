@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,8 +48,9 @@ func TestSettingsOfAClient(t *testing.T) {
 	}
 	usual, err := NewClient(WithAPIKey(secret))
 	must.Do(t, err)
-	if usual.SandboxURL() != "" || usual.Domain() != defaultDomain || usual.BaseURL() != "https://api."+defaultDomain || usual.Logger() == nil || usual.retries != 3 {
-		t.Errorf("got the settings %q, %q, %q and %d retries without options", usual.SandboxURL(), usual.Domain(), usual.BaseURL(), usual.retries)
+	got := []string{usual.SandboxURL(), usual.Domain(), usual.BaseURL()}
+	if !slices.Equal(got, []string{"", defaultDomain, "https://api." + defaultDomain}) || usual.Logger() == nil || usual.retries != 3 {
+		t.Errorf("got the settings %q and %d retries without options", got, usual.retries)
 	}
 	if own, ok := usual.Transport().(*http.Transport); !ok || own.MaxIdleConns != 512 || own.MaxIdleConnsPerHost != 512 || own == http.DefaultTransport {
 		t.Errorf("got the transport %+v", usual.Transport())

@@ -242,8 +242,8 @@ func TestMCP(t *testing.T) {
 		t.Errorf("got the request %s, want %s", last(), want)
 	}
 	token := got.GetEnvs()["GATEWAY_ACCESS_TOKEN"]
-	args := got.GetArgs()
-	if len(args) < 2 || args[len(args)-1] != `{"exa":{"apiKey":"secret"}}` || args[len(args)-2] != mcpGateway || len(token) < 20 || s.starter != "root" {
+	args := strings.Join(got.GetArgs(), " ")
+	if !strings.HasSuffix(args, " "+mcpGateway+` {"exa":{"apiKey":"secret"}}`) || len(token) < 20 || s.starter != "root" {
 		t.Errorf("started %s %q as %q with a token of %d characters", got.GetCmd(), args, s.starter, len(token))
 	}
 	if got := sb.MCPURL(); got != sb.URL(50005)+"/mcp" {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -73,7 +74,8 @@ func TestDialWebsocket(t *testing.T) {
 	} {
 		s := newService(t)
 		s.other = func(w http.ResponseWriter, r *http.Request) {
-			if !strings.HasPrefix(r.URL.Path, "/p") || r.Header.Get("X-Own") != "own" || r.Header.Get("E2b-Sandbox-Port") != "3000" || r.Header.Get("E2b-Traffic-Access-Token") == "" || r.UserAgent() == "" {
+			got := []string{r.URL.Path, r.Header.Get("X-Own"), r.Header.Get("E2b-Sandbox-Port"), r.Header.Get("E2b-Traffic-Access-Token")}
+			if !slices.Equal(got, []string{"/p", "own", "3000", "traffictoken"}) || r.UserAgent() == "" {
 				t.Errorf("%s: got the request %s with %v", name, r.URL, r.Header)
 			}
 			tt.answer(w, r)
@@ -96,7 +98,11 @@ func TestDialWebsocket(t *testing.T) {
 		if len(own) != 1 {
 			t.Errorf("%s: the caller's header was changed: %v", name, own)
 		}
-		if (conn != nil) != (tt.want == nil) || (err == nil) != (tt.want == nil) || (response == nil) != (tt.status == 0) || response != nil && response.StatusCode != tt.status {
+		opened, status := tt.want == nil, 0
+		if response != nil {
+			status = response.StatusCode
+		}
+		if (conn != nil) != opened || (err == nil) != opened || status != tt.status {
 			t.Fatalf("%s: got %v, %v and error %v, want status %d", name, conn, response, err, tt.status)
 		}
 		if conn != nil {
@@ -216,7 +222,8 @@ func TestHandlerFails(t *testing.T) {
 			t.Errorf("%s: got status %d and %q, want %q", name, w.Code, w.Body, tt.want)
 		}
 		text := log.String()
-		if tt.logged == "" && text != "" || !strings.Contains(text, tt.logged) || text != "" && (!strings.Contains(text, "sandbox="+testID+" port=3000") || !strings.Contains(text, "level=WARN")) {
+		warned := strings.Contains(text, "sandbox="+testID+" port=3000") && strings.Contains(text, "level=WARN")
+		if warned != (tt.logged != "") || (text != "") != warned || !strings.Contains(text, tt.logged) {
 			t.Errorf("%s: got the log %q, want a warning with %q", name, text, tt.logged)
 		}
 	}

@@ -28,7 +28,7 @@ type (
 	embedding struct{ treeOfNames }
 	sameNames struct {
 		A int `json:"a"`
-		B int `json:"a"` //nolint:govet,staticcheck // the same name twice
+		B int `json:"a"` //nolint:govet // the same name twice
 	}
 	keywordName struct {
 		A int `json:"class"`

@@ -184,10 +184,13 @@ func TestWatchThatCannotBegin(t *testing.T) {
 			return m.Watch(patience.Context(t), func([]Change) error { return errAny })
 		}
 		var err error
-		if failed := true; tt.number == 0 {
+		if tt.number == 0 {
 			err = watch()
-		} else if failed, err = calltest.FailNth(t, tt.number, 1, tt.as, watch); !failed {
-			t.Errorf("%s: the call was not made", name)
+		} else {
+			var failed bool
+			if failed, err = calltest.FailNth(t, tt.number, 1, tt.as, watch); !failed {
+				t.Errorf("%s: the call was not made", name)
+			}
 		}
 		if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.text) || tt.text == "" && strings.Contains(err.Error(), "max_user_watches") {
 			t.Errorf("%s: got error %v, want %v with %q", name, err, tt.want, tt.text)
