@@ -39,7 +39,7 @@ func TestLengthsOfRanges(t *testing.T) { //nolint:paralleltest // see above
 		{0, 10, 1}: 10, {0, 10, 3}: 4, {0, 9, 3}: 3, {1, 10, 3}: 3, {0, 0, 1}: 0, {1, 0, 1}: 0, {0, 1, 1}: 1, {0, 1, math.MaxInt64}: 1,
 		{10, 0, -1}: 10, {10, 0, -3}: 4, {9, 0, -3}: 3, {0, 0, -1}: 0, {0, 1, -1}: 0, {1, 0, math.MinInt64}: 1, {0, 10, 0}: 0,
 		{math.MinInt64, math.MaxInt64, 1}: math.MaxInt, {math.MaxInt64, math.MinInt64, -1}: math.MaxInt, {math.MinInt64, math.MaxInt64, 2}: math.MaxInt,
-		{math.MinInt64, math.MaxInt64, math.MaxInt64}: 3, {math.MinInt64, math.MaxInt64, 4}: 1 << 62,
+		{math.MinInt64, math.MaxInt64, math.MaxInt64}: 3, {math.MinInt64, math.MaxInt64, 4}: min(1<<62, math.MaxInt),
 	} {
 		if got := r.Len(); got != want {
 			t.Errorf("%+v: got %d items, want %d", r, got, want)
