@@ -72,8 +72,14 @@ func startServer(t *testing.T, d *dockertest.Daemon) *exec.Cmd {
 // awaitContainers waits until what docker ps prints of all containers is want.
 func awaitContainers(t *testing.T, d *dockertest.Daemon, want string) {
 	t.Helper()
+	var got string
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("at last, docker ps --all printed %q", got)
+		}
+	})
 	patience.Until(t, fmt.Sprintf("docker ps --all prints %q", want), func() bool {
-		got := d.Docker(t, "ps", "--all", "--format", `{{.Label "e2bctl.sandbox"}} {{.State}}`)
+		got = d.Docker(t, "ps", "--all", "--format", `{{.Label "e2bctl.sandbox"}} {{.State}}`)
 		return got == want
 	})
 }
