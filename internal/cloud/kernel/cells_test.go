@@ -97,7 +97,7 @@ func TestInterruptBeforeTheCellsCode(t *testing.T) {
 	t.Parallel()
 	s := attach(t, newKernel(t, richPython(t)))
 	s.run("import os, signal, time\ndef strike(*_):\n    events.unregister('pre_run_cell', strike)\n    os.kill(os.getpid(), signal.SIGINT)\nevents = get_ipython().events")
-	for code, want := range map[string]string{"time.sleep(60)": "KeyboardInterrupt", "(": "SyntaxError"} {
+	for code, want := range map[string]string{"time.sleep(60)": "KeyboardInterrupt", ")": "SyntaxError"} {
 		s.run("events.register('pre_run_cell', strike)")
 		if o := s.run(code); o.reply.Name != want || len(o.errors) != 1 {
 			t.Errorf("%s: got %+v, want the reply %q and one error", code, o, want)

@@ -141,6 +141,7 @@ class ZMQInteractiveShell(InteractiveShell):
         return contextlib.nullcontext()  # outputs are not kept
 
     def showtraceback(self, exc_tuple=None, *arguments, **options):
+        self.kernel.restore_modules()
         try:
             etype, error, frames = self._get_exc_info(exc_tuple)
         except ValueError:
@@ -353,6 +354,7 @@ class Engine:
         result = shell.run_cell(request["code"], store_history=store, silent=silent)
         error = result.error_before_exec or result.error_in_exec
         if error is not None:
+            self.kernel.restore_modules()
             content = shell.failure
             if content is None:  # the cell has broken the code that would have reported the error
                 content = failure(error, _plainly(error, error.__traceback__))

@@ -124,10 +124,16 @@ class Kernel:
             os._exit(0)
 
     def keep_modules(self):
-        """Remembers the loaded modules. They are restored after a cell that clears sys.modules.
+        """Remembers the loaded modules. restore_modules restores them.
         A zygote calls this for its kernels, because it touches every module, which costs a
         kernel megabytes."""
         self._modules.update(sys.modules)
+
+    def restore_modules(self):
+        """Makes imports work again after a cell that has cleared sys.modules. From Python 3.13
+        on, tracebacks import modules, too."""
+        if sys.modules.get("builtins") is not builtins or "__main__" not in sys.modules:
+            sys.modules.update(self._modules)
 
     def serve(self, engine):
         if not self._modules:
@@ -149,8 +155,7 @@ class Kernel:
         self.tasks.take_back()
         if self.wire.forked:
             os._exit(reply["status"] != "ok")  # a child that the cell forked, and that ran to the end of the cell
-        if sys.modules.get("builtins") is not builtins or "__main__" not in sys.modules:
-            sys.modules.update(self._modules)  # the cell has cleared the modules, so all later imports would fail
+        self.restore_modules()
         self._reply(encode("reply", reply, id=request["id"]))
 
     def rehearse(self, engine, codes):
@@ -206,6 +211,7 @@ class Kernel:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 hide_own_frames(error)
+            self.restore_modules()
             content = failure(error, ["".join(traceback.format_exception(type(error), error, error.__traceback__))])
             self.emit_last("error", content)
             return dict(content, status="error")

@@ -1,5 +1,6 @@
 """Starts a kernel with the best engine for this Python."""
 import gc
+import os
 import platform
 import sys
 
@@ -36,4 +37,7 @@ def run(engine, directory, note=""):
     # The objects that exist now are never freed. Garbage collections run in the middle of
     # cells, and should not look at these objects.
     gc.freeze()
-    engine.kernel.serve(engine)
+    try:
+        engine.kernel.serve(engine)
+    finally:
+        os._exit(1)  # without this thread, a process with threads of user code would hang

@@ -51,6 +51,7 @@ class Engine:
                 data, metadata = self._describe(value)
                 self.kernel.display("execute_result", data, metadata, execution_count=self._count)
         except BaseException as error:
+            self.kernel.restore_modules()
             advise(error, self.remedy)
             content = failure(error, self._traceback(error))
             self.kernel.emit_last("error", content)
