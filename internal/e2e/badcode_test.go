@@ -128,7 +128,8 @@ var leftovers = []badCode{
 	{"work for the exit", "import atexit, time\n_ = atexit.register(time.sleep, 3600)", "", nil},
 	{"modules forgotten", "import sys; sys.modules.clear()", "", nil},
 	{"modules forgotten and needed", "import sys; sys.modules.clear(); 1/0", "ZeroDivisionError", nil},
-	{"modules forgotten and imported", "import sys; sys.modules.clear(); import json; json.dumps(1)", "", nil},
+	// Since Python 3.12, the import fails.
+	{"modules forgotten and imported", "import sys; sys.modules.clear()\ntry:\n    import json; json.dumps(1)\nexcept AttributeError: pass", "", nil},
 	{"the main module forgotten", "import sys; del sys.modules['__main__']", "", nil},
 	{"globals cleared", "globals().clear()", "", nil},
 	{"a class afterwards", "class A: pass\nif str(A) != \"<class '__main__.A'>\": raise ValueError(A)", "", nil},
