@@ -230,6 +230,19 @@ func TestDriverThatHearsNothing(t *testing.T) {
 	})
 }
 
+// TestDriverThatFails checks that a driver whose main thread ends leaves no kernel that answers nothing,
+// even if a thread of the code goes on.
+func TestDriverThatFails(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		s := attach(t, newKernel(t, python))
+		o := s.run("import threading, time, _e2bctl_kernel.kernel as driver\nthreading.Thread(target=time.sleep, args=(600,)).start()\ndriver.Kernel._reply = None")
+		if o.reply.Name != Died.Name {
+			t.Errorf("got %+v, want the reply %q", o, Died.Name)
+		}
+	})
+}
+
 func TestDeathWhileIdleIsTold(t *testing.T) {
 	t.Parallel()
 	k := newKernel(t, richPython(t))
