@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -22,14 +23,18 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// settled checks that ended requests have left nothing: no sandbox counts a request, and only idle
-// connections are open.
+// settled checks that ended requests have left nothing: no sandbox counts a request, only idle
+// connections are open, and all places of starts are free.
 func settled(t *testing.T, rt *Router) {
 	t.Helper()
+	places := rt.proxy.Transport.(roundTripper).starts.places
+	all := int64(startsPerProcessor * runtime.GOMAXPROCS(0))
+	patience.Until(t, "all places of starts are free", func() bool { return places.TryAcquire(all) })
+	places.Release(all)
 	rt.mu.RLock()
-	all := slices.Collect(maps.Values(rt.sandboxes))
+	upstreams := slices.Collect(maps.Values(rt.sandboxes))
 	rt.mu.RUnlock()
-	for _, u := range all {
+	for _, u := range upstreams {
 		answered(t, u)
 		s := u.spell()
 		if s == nil {

@@ -195,10 +195,17 @@ func rewrite(r *httputil.ProxyRequest) {
 }
 
 // roundTripper sends each request over the connections to its target.
-type roundTripper struct{}
+type roundTripper struct{ starts *starts }
 
-func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	to := targetOf(r.Context())
+	if isStart(r, to.port) {
+		leave, err := t.starts.enter(r.Context(), &to.slow)
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+	}
 	res, err := to.transport().RoundTrip(r)
 	if err != nil {
 		return nil, err

@@ -66,7 +66,7 @@ func New(o Options) *Router {
 	}
 	rt.proxy = &httputil.ReverseProxy{
 		Rewrite:       rewrite,
-		Transport:     roundTripper{},
+		Transport:     roundTripper{newStarts()},
 		FlushInterval: -1, // flush immediately, so that streams arrive as they are sent
 		BufferPool:    &buffers{},
 		ErrorHandler:  rt.fail,

@@ -52,6 +52,7 @@ type Sandbox struct {
 type upstream struct {
 	Sandbox
 	admissions [classes]admission
+	slow       slowness
 	gone       context.Context //nolint:containedctx // it ends when the sandbox is removed, and is no call's
 	remove     context.CancelFunc
 	pauses     []time.Duration

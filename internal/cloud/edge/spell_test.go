@@ -99,7 +99,7 @@ func TestReceivedAnswers(t *testing.T) {
 		to := &target{upstream: u, spell: u.spell(), port: 3000}
 		r, err := http.NewRequestWithContext(context.WithValue(t.Context(), targetKey{}, to), http.MethodGet, "http://127.0.0.1:3000/", nil)
 		must.Do(t, err)
-		res, err := roundTripper{}.RoundTrip(r)
+		res, err := roundTripper{newStarts()}.RoundTrip(r)
 		must.Do(t, err)
 		must.Do(t, patience.Receive(t, "the end of the answer", sent))
 		u.close()
