@@ -45,6 +45,11 @@ func (i *interpreter) preference() int {
 	return -i.Numbers[1]
 }
 
+// isPreferredTo compares two interpreters. Of those with the same minor version, the newer is preferred.
+func (i *interpreter) isPreferredTo(other *interpreter) bool {
+	return cmp.Or(cmp.Compare(i.preference(), other.preference()), cmp.Compare(i.Numbers[2], other.Numbers[2])) > 0
+}
+
 // modules contains the main modules of the pinned list. If a module's distribution has another name
 // than the module, distribution is that name. probe.py looks for these modules.
 var modules = []struct{ name, distribution string }{

@@ -166,6 +166,25 @@ func TestEnsureNewerPython(t *testing.T) {
 	check("3.13.0", 2)
 }
 
+// TestNewestEnvironment checks that the environment with the newest patch version is in use, whatever its
+// name.
+func TestNewestEnvironment(t *testing.T) {
+	cache, _ := pretend(t, "")
+	_, err := Ensure(t.Context(), nil)
+	must.Do(t, err)
+	made := environments(t, cache)[0]
+	for suffix, patch := range map[string]int{"a": 10, "b": 9} {
+		copied := made + suffix
+		must.Do(t, os.CopyFS(copied, os.DirFS(made)))
+		script := strings.NewReplacer("MINOR", strconv.Itoa(best), "'${PATCH:-0}'", strconv.Itoa(patch)).Replace(pretender)
+		must.Do(t, os.WriteFile(filepath.Join(copied, "bin", "python3"), []byte(script), 0o755))
+	}
+	want := fmt.Sprintf("3.%d.10", best)
+	if found, err := Find(t.Context()); err != nil || found.Version != want {
+		t.Errorf("Find: %+v, %v, want Python %s", found, err, want)
+	}
+}
+
 func TestEnsureReplacesHalfMade(t *testing.T) {
 	cache, runs := pretend(t, "")
 	env, err := Ensure(t.Context(), nil)

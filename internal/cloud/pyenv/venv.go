@@ -87,7 +87,7 @@ func venvInterpreter(ctx context.Context, c choice) (*interpreter, error) {
 			}
 			continue
 		}
-		if found.has("IPython") && (preferred == nil || found.preference() > preferred.preference()) {
+		if found.has("IPython") && (preferred == nil || found.isPreferredTo(preferred)) {
 			preferred = found
 		}
 	}
