@@ -115,12 +115,15 @@ func (serverEgress) Closed() bool { return false }
 // runscProcess is a process of runsc that runs a sandbox. The tunnel uses the standard input and
 // output of the sandbox's first process as its connection.
 type runscProcess struct {
-	cmd    *exec.Cmd
-	flags  []string // flags of all runsc commands for this sandbox
-	input  *os.File
-	output *os.File // remaining bytes can still be read after gVisor's end
-	stderr *head
-	ended  chan struct{} // closed when gVisor has ended, and stderr is complete
+	// program is the file of runsc. It is never closed: its descriptor is the path of every runsc command,
+	// and must never become that of another file.
+	program *os.File
+	cmd     *exec.Cmd
+	flags   []string // flags of all runsc commands for this sandbox
+	input   *os.File
+	output  *os.File // remaining bytes can still be read after gVisor's end
+	stderr  *head
+	ended   chan struct{} // closed when gVisor has ended, and stderr is complete
 }
 
 // head is a writer that forwards all bytes and keeps the first of them. If nothing is written for
@@ -189,13 +192,12 @@ func startRunsc(ctx context.Context, spec *wire.EnvdSpec, files *wire.Files) (*r
 	if err := os.WriteFile(bundle+"/config.json", description, 0o600); err != nil {
 		return nil, err
 	}
-	p := &runscProcess{flags: runscFlags(spec), stderr: &head{}, ended: make(chan struct{})}
-	program := fmt.Sprintf("/proc/self/fd/%d", runsc.Fd())
+	p := &runscProcess{program: runsc, flags: runscFlags(spec), stderr: &head{}, ended: make(chan struct{})}
 	command := []string{"run", "--bundle=" + bundle, container}
 	if spec.Restored {
 		command = []string{"restore", "--bundle=" + bundle, "--image-path=" + passedDirectory, container}
 	}
-	p.cmd = exec.CommandContext(ctx, program, append(slices.Clone(p.flags), command...)...)
+	p.cmd = exec.CommandContext(ctx, fmt.Sprintf("/proc/self/fd/%d", runsc.Fd()), append(slices.Clone(p.flags), command...)...)
 	if spec.Restored {
 		p.cmd.ExtraFiles = []*os.File{memory}
 	}
