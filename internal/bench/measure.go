@@ -61,18 +61,26 @@ func format(d time.Duration) string {
 	return fmt.Sprintf("%.2f s", d.Seconds())
 }
 
-// repeat calls timed once to warm up, and does not count this call. It then calls timed runs times.
-// timed returns the part of its duration that counts.
+// A row that takes longer than rowTime is measured with fewer runs, so that a slow machine measures all
+// rows in a few minutes. fewest is the least number of its runs, and of the parts of its measurement.
+const (
+	rowTime = 10 * time.Second
+	fewest  = 2
+)
+
+// repeat calls timed once to warm up, and does not count this call. It then calls timed runs times, or
+// until rowTime has passed. timed returns the part of its duration that counts.
 func repeat(ctx context.Context, runs int, timed func(context.Context) (time.Duration, error)) (result, error) {
 	if _, err := timed(ctx); err != nil {
 		return result{}, err
 	}
-	took := make([]time.Duration, runs)
-	for i := range took {
-		var err error
-		if took[i], err = timed(ctx); err != nil {
+	var took []time.Duration
+	for begin := time.Now(); len(took) < runs && (len(took) < fewest || time.Since(begin) < rowTime); {
+		one, err := timed(ctx)
+		if err != nil {
 			return result{}, err
 		}
+		took = append(took, one)
 	}
 	slices.Sort(took)
 	return result{took: took}, nil
@@ -148,6 +156,9 @@ func (row row) inTurns(ctx context.Context, runs int) (outcome, error) {
 		}
 		m.bare = m.bare.with(one)
 		m.floors = append(m.floors, one.value())
+		if done := time.Duration(i + 1); done >= fewest && time.Since(start)/done*(done+1) > rowTime {
+			break
+		}
 	}
 	m.took = time.Since(start)
 	return m, nil
