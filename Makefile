@@ -250,10 +250,11 @@ cover: deps ## measure what the tests of each package cover; summary in .tmp/cov
 	@cat .tmp/cover.txt
 
 .PHONY: soak
-soak: deps ## run what takes too long for every test: all with -race, kills at each write of the store and of servers at any moment, all clients, a storm, and all engines
+soak: deps ## run what takes too long for every test: all with -race, a million cells, kills at each write of the store and of servers at any moment, all clients, a storm, and all engines
 	@$(TESTRUN) -p $(PARALLEL) -allrace
 	SOAK=1 go test -vet=off -count=1 -timeout=30m -run '^TestKilled$$' ./internal/cloud/store
 	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^Test(KilledWhile|ErrorThenRun$$)' ./internal/e2e
+	SOAK=1 go test -vet=off -count=1 -timeout=180m -run '^TestMany(Cells|Sandboxes)$$' ./internal/e2e
 	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^Test(KernelRequests|Escape)$$' ./internal/cloud/engine/room
 	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^TestClients$$' ./internal/interop
 	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^TestRandomDeltas$$' ./sandbox/agent

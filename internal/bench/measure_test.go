@@ -4,9 +4,12 @@ package main
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestSlowRows checks that a row that takes longer than its time is measured with fewer runs and parts,
@@ -37,8 +40,13 @@ func TestSlowRows(t *testing.T) {
 				slow.floor = calls(func(context.Context) error { time.Sleep(tt.each); return nil }) //nolint:forbidigo // its time is fake
 			}
 			got, err := slow.inTurns(t.Context(), tt.runs)
-			if err != nil || len(got.parts) != tt.parts || len(got.got.took) != tt.total || made != tt.calls || tt.floor && len(got.bare.took) != tt.total {
-				t.Errorf("%+v: got %d parts, %d and %d runs, %d calls, %v", tt, len(got.parts), len(got.got.took), len(got.bare.took), made, err)
+			must.Do(t, err)
+			seen, want := []int{len(got.parts), len(got.got.took), made, len(got.bare.took)}, []int{tt.parts, tt.total, tt.calls, 0}
+			if tt.floor {
+				want[3] = tt.total
+			}
+			if !slices.Equal(seen, want) {
+				t.Errorf("%+v: got parts, runs, calls and runs of the floor %v, want %v", tt, seen, want)
 			}
 		})
 	}

@@ -3,6 +3,8 @@ import fnmatch
 
 from IPython.core.history import HistoryManager
 
+from . import sources
+
 
 class Forgotten(dict):
     """The outputs and errors of cells. None of them is kept, because they may take gigabytes;
@@ -18,11 +20,29 @@ class Forgotten(dict):
 class History(HistoryManager):
     """IPython's history without its database, which costs a millisecond per cell. Where IPython
     reads the cells of all sessions from the database, this class returns those of this
-    kernel."""
+    kernel. Only the latest cells are kept: of earlier ones, In has empty strings, and there is
+    no variable such as _i1."""
 
     def __init__(self, **options):
         super().__init__(**options)
         self.outputs, self.exceptions = Forgotten(), Forgotten()
+
+    def store_inputs(self, line_num, source, source_raw=None):
+        super().store_inputs(line_num, source, source_raw)
+        self.db_input_cache.clear()  # nothing else would, without a database
+        name = "_i%d" % (line_num - sources.KEPT)
+        self.shell.user_ns.pop(name, None)
+        self.shell.user_ns_hidden.pop(name, None)
+        if self._first() > 1:
+            self.input_hist_parsed[self._first() - 1] = self.input_hist_raw[self._first() - 1] = ""
+
+    def _first(self):
+        """Returns the number of the first cell that is kept."""
+        return max(1, len(self.input_hist_raw) - sources.KEPT)
+
+    def _get_range_session(self, *arguments, **options):
+        """Leaves out the cells that are not kept."""
+        return (cell for cell in super()._get_range_session(*arguments, **options) if cell[1] >= self._first())
 
     def get_tail(self, n=10, raw=True, output=False, include_latest=False):
         """Returns the last n cells. The very last one is the cell that calls this."""

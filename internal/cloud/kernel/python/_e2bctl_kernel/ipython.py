@@ -28,6 +28,7 @@ from traitlets.config import Config
 from . import formatters, images
 from .errors import GROUP, advise, chain, failure, hide_own_frames
 from .history import History
+from .sources import Sources
 
 
 # The magics that ipykernel adds to IPython's, by module. A module is loaded when one of its
@@ -73,6 +74,19 @@ class Publisher(DisplayPublisher):
 class Compiler(CachingCompiler):
     """Names cells as ipykernel does. Libraries, and programs that receive a traceback,
     recognise such a name as a notebook's cell."""
+
+    def __init__(self):
+        super().__init__()
+        self._sources = Sources(self._forget)
+
+    def cache(self, transformed_code, number=0, raw_code=None):
+        name = super().cache(transformed_code, number, raw_code)
+        self._sources.keep(name, transformed_code)
+        return name
+
+    def _forget(self, name):
+        self._filename_map.pop(name, None)
+        inspect.modulesbyfile.pop(name, None)
 
     def get_code_name(self, raw_code, transformed_code, number):
         code = raw_code.encode("utf-8", "surrogatepass")

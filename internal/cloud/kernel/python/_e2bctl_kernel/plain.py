@@ -9,6 +9,7 @@ import traceback
 import types
 
 from .errors import advise, chain, failure, hide_own_frames, remedy
+from .sources import Sources
 
 
 # Objects with a method visit(tree) -> tree. They rewrite a cell before it is compiled, like
@@ -28,6 +29,7 @@ class Engine:
         self.kernel = kernel
         self._describe = describe or _describe
         self._count = 0
+        self._sources = Sources()
         main = types.ModuleType("__main__")
         main.__builtins__ = sys.modules["builtins"]
         sys.modules["__main__"] = main
@@ -75,6 +77,7 @@ class Engine:
         name = "<cell %d>" % self._count
         # Tracebacks read their source lines from this cache.
         linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+        self._sources.keep(name, source)
         tree = ast.parse(source, name)
         for transformer in transformers:
             tree = transformer.visit(tree)
