@@ -156,7 +156,8 @@ func (row row) inTurns(ctx context.Context, runs int) (outcome, error) {
 		}
 		m.bare = m.bare.with(one)
 		m.floors = append(m.floors, one.value())
-		if done := time.Duration(i + 1); done >= fewest && time.Since(start)/done*(done+1) > rowTime {
+		part := time.Since(start) / time.Duration(i+1)
+		if i+1 >= fewest && time.Since(start)+part > rowTime {
 			break
 		}
 	}
