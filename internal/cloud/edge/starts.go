@@ -15,8 +15,8 @@ import (
 
 // starts lets requests that start a process go on in the order of their arrival, a few at once. Without
 // it, all of a thousand requests would share the processors, and all would be answered at the end. A
-// request waits only for the starts of others: it leaves its place when envd answers, which is when the
-// process has started, and not when the process ends.
+// request waits only for the starts of others: it leaves its place when envd answers that the process has
+// started, and not at the end of the process.
 type starts struct{ places *semaphore.Weighted }
 
 func newStarts() *starts {
