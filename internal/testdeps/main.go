@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -47,22 +48,44 @@ func main() {
 // extra selects dependencies that only some tests need.
 type extra struct{ engines, kubernetes bool }
 
+// atOnce is the number of sets that are fetched at the same time. Most of the time, each waits for the network.
+const atOnce = 4
+
+// rank is 1 for a set that needs the prepared Python, and 0 for the others.
+func rank(s pinned.Set) int {
+	if slices.ContainsFunc(s.Commands, func(command []string) bool { return command[0] == pinned.Interpreter }) {
+		return 1
+	}
+	return 0
+}
+
 // prepare fetches as much as it can. If something cannot be fetched, it continues. It returns all
 // errors.
 func prepare(ctx context.Context, output io.Writer, more extra) error {
 	offerNewest(ctx)
-	_, missing := pyenv.Ensure(ctx, output)
 	all := sets()
+	// The sets that need no Python come first, because they need not wait for it.
+	slices.SortStableFunc(all, func(a, b pinned.Set) int { return cmp.Compare(rank(a), rank(b)) })
 	failed := make([]error, len(all))
+	var missing error
+	ensured := make(chan struct{})
 	var group errgroup.Group
-	group.SetLimit(2) // one waits for the network while the other unpacks
+	group.SetLimit(atOnce)
+	group.Go(func() error {
+		defer close(ensured)
+		_, missing = pyenv.Ensure(ctx, output)
+		return nil
+	})
 	for i, set := range all {
 		group.Go(func() error {
+			if rank(set) == 1 {
+				<-ensured
+			}
 			failed[i] = set.Fetch(ctx, output)
 			return nil
 		})
 	}
-	_ = group.Wait() // the errors are in failed
+	_ = group.Wait() // the errors are in missing and failed
 	err := errors.Join(missing, errors.Join(failed...))
 	if more.engines {
 		_, wasm := wasmenv.Setup(ctx, output, "")
