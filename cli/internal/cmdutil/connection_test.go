@@ -432,6 +432,17 @@ func TestNewSandboxes(t *testing.T) {
 		}
 		must.Do(t, sb.Detach())
 	}
+	// A lifetime that the command has by default ends no sandbox that is to live as long as it is used.
+	for args, want := range map[string]bool{"": true, "--idle 60": false, "--lifetime 77 --idle 60": true} {
+		n := NewSandboxFlags{Lifetime: 77e9}
+		parsed(t, func(cmd *cobra.Command) { n.Add(cmd, "the lifetime") }, strings.Fields(args)...)
+		sb, err := n.Create(t.Context(), s.connection(t))
+		must.Do(t, err)
+		must.Do(t, sb.Detach())
+		if call := s.last(); strings.Contains(call, `"timeout":77`) != want {
+			t.Errorf("%s: sent %s, with the default lifetime: %v", args, call, want)
+		}
+	}
 	var n NewSandboxFlags
 	parsed(t, func(cmd *cobra.Command) { n.AddNew(cmd, "the lifetime") }, "--new", "base")
 	if n.Changed() != "new" || n.Template != "base" {

@@ -258,6 +258,13 @@ func TestStreams(t *testing.T) {
 	if _, err := ios.Out.Write([]byte("x")); err == nil || !ios.OutClosed() {
 		t.Errorf("without a reader: got error %v, closed %v", err, ios.OutClosed())
 	}
+	system := SystemStreams()
+	if out, ok := system.Out.(*pipeWriter); !ok || out.file != os.Stdout || out.closed != &system.outClosed {
+		t.Errorf("the output of the process is %+v", system.Out)
+	}
+	if system.In != os.Stdin || system.RawErr != os.Stderr || !system.OfProcess {
+		t.Errorf("the streams of the process are %v and %v", system.In, system.RawErr)
+	}
 	if _, err := (&results{Writer: new(bytes.Buffer)}).SyscallConn(); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("got error %v of a buffer", err)
 	}
