@@ -27,7 +27,8 @@ import (
 //	# a comment
 //	$ ls --state paused       a command line; words in apostrophes have blanks, "terminal" before it means a terminal of 60 columns
 //	< a line                  a line of its standard input
-//	? GET /path 200 {...}     an answer of the service; "..." at the end of a path stands for any end; others are 404
+//	? GET /path 200 {...}     an answer of the service; "..." at the end of a path stands for any end; others are 404.
+//	                          A call of the daemon in a sandbox has its messages as JSON, those of a stream in an array
 //	> POST /path {...}        a request that the command sends, in their order
 //	| a line                  a line of standard output
 //	! a line                  a line of standard error
@@ -102,10 +103,26 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sent = append(s.sent, strings.TrimSpace(r.Method+" "+r.URL.RequestURI()+" "+string(body)))
+	text, method := string(body), methodOf(r.URL.Path)
+	if method != nil {
+		var err error
+		if text, err = readable(method, body); err != nil {
+			text = err.Error()
+		}
+	}
+	if user, _, ok := r.BasicAuth(); ok {
+		text += " as " + user
+	}
+	s.sent = append(s.sent, strings.TrimSpace(r.Method+" "+r.URL.RequestURI()+" "+text))
 	for _, a := range s.answers {
 		begin, open := strings.CutSuffix(a.path, "...")
 		if a.method == r.Method && (a.path == r.URL.RequestURI() || open && strings.HasPrefix(r.URL.RequestURI(), begin)) {
+			if method != nil {
+				if err := answerCall(w, method, a.status, a.body); err != nil {
+					s.sent = append(s.sent, err.Error())
+				}
+				return
+			}
 			w.WriteHeader(a.status)
 			_, _ = io.WriteString(w, a.body)
 			return
@@ -121,6 +138,7 @@ func runBlock(t *testing.T, commands func(*cmdutil.Factory) []*cobra.Command, bl
 	s := &service{}
 	server := httptest.NewServer(s)
 	defer server.Close()
+	t.Setenv("E2B_SANDBOX_URL", server.URL)
 	var kept, args, input []string
 	terminal := false
 	for line := range strings.SplitSeq(block, "\n") {
