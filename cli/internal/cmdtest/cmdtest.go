@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,6 +30,7 @@ import (
 //	< a line                  a line of its standard input
 //	? GET /path 200 {...}     an answer of the service; "..." at the end of a path stands for any end; others are 404.
 //	                          A call of the daemon in a sandbox has its messages as JSON, those of a stream in an array
+//	~ in any order            the requests are sorted, because the command sends them at the same time
 //	> POST /path {...}        a request that the command sends, in their order
 //	| a line                  a line of standard output
 //	! a line                  a line of standard error
@@ -92,6 +94,9 @@ type answer struct {
 	body         string
 }
 
+// maxText is the length of a call of the daemon in a table. The rest is a program that another test checks.
+const maxText = 250
+
 // service answers requests, and keeps them.
 type service struct {
 	mu      sync.Mutex
@@ -112,6 +117,9 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if user, _, ok := r.BasicAuth(); ok {
 		text += " as " + user
+	}
+	if method != nil && len(text) > maxText {
+		text = text[:maxText] + "…"
 	}
 	s.sent = append(s.sent, strings.TrimSpace(r.Method+" "+r.URL.RequestURI()+" "+text))
 	for _, a := range s.answers {
@@ -140,7 +148,7 @@ func runBlock(t *testing.T, commands func(*cmdutil.Factory) []*cobra.Command, bl
 	defer server.Close()
 	t.Setenv("E2B_SANDBOX_URL", server.URL)
 	var kept, args, input []string
-	terminal := false
+	terminal, sorted := false, false
 	for line := range strings.SplitSeq(block, "\n") {
 		kind, rest, _ := strings.Cut(line, " ")
 		switch kind {
@@ -158,6 +166,8 @@ func runBlock(t *testing.T, commands func(*cmdutil.Factory) []*cobra.Command, bl
 				a.body = parts[3]
 			}
 			s.answers = append(s.answers, a)
+		case "~":
+			sorted = true
 		case "#":
 		default:
 			continue
@@ -167,9 +177,12 @@ func runBlock(t *testing.T, commands func(*cmdutil.Factory) []*cobra.Command, bl
 	var out, errs bytes.Buffer
 	ios := cmdutil.NewIOStreams(strings.NewReader(strings.Join(input, "")), &out, &errs)
 	if terminal {
-		ios.InIsTerminal, ios.OutIsTerminal, ios.ErrIsTerminal, ios.OutWidth, ios.ErrWidth = true, true, true, 60, 60
+		ios.InIsData, ios.InIsTerminal, ios.OutIsTerminal, ios.ErrIsTerminal, ios.OutWidth, ios.ErrWidth = false, true, true, true, 60, 60
 	}
 	err := Execute(t, ios, commands, append([]string{"--api-url", server.URL}, args...)...)
+	if sorted {
+		slices.Sort(s.sent)
+	}
 	for _, part := range []struct{ kind, text string }{{">", strings.Join(s.sent, "\n")}, {"|", out.String()}, {"!", errs.String()}, {"=", message(err)}} {
 		if part.text == "" {
 			continue
