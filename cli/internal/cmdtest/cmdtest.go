@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,6 +31,7 @@ import (
 //	< a line                  a line of its standard input
 //	? GET /path 200 {...}     an answer of the service; "..." at the end of a path stands for any end; others are 404.
 //	                          A call of the daemon in a sandbox has its messages as JSON, those of a stream in an array
+//	- no key                  the user has no key; with "- full", standard output is a file on a full disk
 //	~ in any order            the requests are sorted, because the command sends them at the same time
 //	> POST /path {...}        a request that the command sends, in their order
 //	| a line                  a line of standard output
@@ -84,8 +86,12 @@ func isolate(t *testing.T) {
 	for _, name := range []string{"HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "TMPDIR"} {
 		t.Setenv(name, dir)
 	}
-	t.Setenv("E2B_API_KEY", "e2b_00")
 }
+
+// fullDisk is a file that cannot be written to.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
 // answer is an answer of the service.
 type answer struct {
@@ -148,7 +154,7 @@ func runBlock(t *testing.T, commands func(*cmdutil.Factory) []*cobra.Command, bl
 	defer server.Close()
 	t.Setenv("E2B_SANDBOX_URL", server.URL)
 	var kept, args, input []string
-	terminal, sorted := false, false
+	terminal, sorted, full, key := false, false, false, "e2b_00"
 	for line := range strings.SplitSeq(block, "\n") {
 		kind, rest, _ := strings.Cut(line, " ")
 		switch kind {
@@ -168,6 +174,11 @@ func runBlock(t *testing.T, commands func(*cmdutil.Factory) []*cobra.Command, bl
 			s.answers = append(s.answers, a)
 		case "~":
 			sorted = true
+		case "-":
+			full = rest == "full"
+			if rest == "no key" {
+				key = ""
+			}
 		case "#":
 		default:
 			continue
@@ -176,6 +187,10 @@ func runBlock(t *testing.T, commands func(*cmdutil.Factory) []*cobra.Command, bl
 	}
 	var out, errs bytes.Buffer
 	ios := cmdutil.NewIOStreams(strings.NewReader(strings.Join(input, "")), &out, &errs)
+	if full {
+		ios.Out = fullDisk{}
+	}
+	t.Setenv("E2B_API_KEY", key)
 	if terminal {
 		ios.InIsData, ios.InIsTerminal, ios.OutIsTerminal, ios.ErrIsTerminal, ios.OutWidth, ios.ErrWidth = false, true, true, true, 60, 60
 	}
