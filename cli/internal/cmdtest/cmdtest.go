@@ -39,7 +39,9 @@ import (
 //	= an error                the error of the command
 //
 // URL stands for the address of the service, and NOW for a time of the last minutes.
-// With the environment variable UPDATE_CALLS it writes the last four kinds anew.
+// Run also compares the names of the commands, and which parts of their help they have, with testdata/names.txt.
+//
+// With the environment variable UPDATE_CALLS it writes the last four kinds of lines and the names anew.
 func Run(t *testing.T, commands func(*cmdutil.Factory) []*cobra.Command) {
 	t.Helper()
 	isolate(t)
@@ -53,6 +55,7 @@ func Run(t *testing.T, commands func(*cmdutil.Factory) []*cobra.Command) {
 			t.Fatal(err)
 		}
 	}
+	checkNames(t, commands)
 	t.Chdir(t.TempDir())
 	for _, file := range files {
 		text, err := os.ReadFile(file)

@@ -13,8 +13,8 @@ import (
 func TestCalls(t *testing.T) {
 	cmdtest.Run(t, func(f *cmdutil.Factory) (all []*cobra.Command) {
 		for _, command := range []func(*cmdutil.Factory) *cobra.Command{
-			NewCmdCopy, NewCmdCreate, NewCmdEvents, NewCmdExec, NewCmdFork, NewCmdInfo, NewCmdKill, NewCmdList, NewCmdLogs, NewCmdMetrics,
-			NewCmdOpen, NewCmdPause, NewCmdResize, NewCmdResume, NewCmdRun, NewCmdTimeout, NewCmdURL, NewCmdWait,
+			NewCmdConnect, NewCmdCopy, NewCmdCreate, NewCmdEvents, NewCmdExec, NewCmdFork, NewCmdInfo, NewCmdKill, NewCmdList, NewCmdLogs, NewCmdMetrics,
+			NewCmdOpen, NewCmdPause, NewCmdPortForward, NewCmdResize, NewCmdResume, NewCmdRun, NewCmdSync, NewCmdTimeout, NewCmdURL, NewCmdWait,
 		} {
 			all = append(all, command(f))
 		}
