@@ -38,7 +38,7 @@ import (
 //	! a line                  a line of standard error
 //	= an error                the error of the command
 //
-// URL stands for the address of the service, and NOW for a time of the last minutes.
+// URL stands for the address of the service, HOME for the directory of the user, and NOW for a time of the last minutes.
 // Run also compares the names of the commands, and which parts of their help they have, with testdata/names.txt.
 //
 // With the environment variable UPDATE_CALLS it writes the last four kinds of lines and the names anew.
@@ -206,7 +206,7 @@ func runBlock(t *testing.T, commands func(*cmdutil.Factory) []*cobra.Command, bl
 			continue
 		}
 		for line := range strings.SplitSeq(strings.TrimSuffix(part.text, "\n"), "\n") {
-			kept = append(kept, strings.TrimRight(part.kind+" "+steady(strings.ReplaceAll(line, server.URL, "URL")), " "))
+			kept = append(kept, strings.TrimRight(part.kind+" "+steady(strings.NewReplacer(server.URL, "URL", os.Getenv("HOME"), "HOME").Replace(line)), " "))
 		}
 	}
 	return strings.Join(kept, "\n")
