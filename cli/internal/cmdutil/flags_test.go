@@ -36,7 +36,7 @@ func settingsOf(options ...local.Option) string {
 	return fmt.Sprintf("%+v", settings.Elem())
 }
 
-// TestFlagValues checks which texts each kind of flag accepts, and what it then shows.
+// TestFlagValues checks which texts each kind of flag accepts, and the text that it then shows.
 func TestFlagValues(t *testing.T) {
 	t.Parallel()
 	here, err := os.Getwd()
@@ -209,7 +209,7 @@ func TestSizesOfRunningSandboxes(t *testing.T) {
 	}
 }
 
-// TestKubernetesFlags checks which flags are refused without the engine or each other, and what they pass on.
+// TestKubernetesFlags checks which flags are refused without the engine or each other, and the arguments that they pass on.
 func TestKubernetesFlags(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]struct{ engine, err, arguments string }{

@@ -20,7 +20,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestConfirm checks which answers mean yes, and what ends a question.
+// TestConfirm checks which answers mean yes, and the ends of a question.
 func TestConfirm(t *testing.T) {
 	t.Parallel()
 	gone := errors.New("gone")
@@ -173,7 +173,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestIDFiles checks the files that receive the ID of a sandbox, and what is left after a failure.
+// TestIDFiles checks the files that receive the ID of a sandbox, and the rest after a failure.
 func TestIDFiles(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }

@@ -81,7 +81,7 @@ func TestSSHConfig(t *testing.T) {
 	}
 }
 
-// TestForwardedPorts checks the forms of ports, and what is printed about them.
+// TestForwardedPorts checks the forms of ports, and the lines that are printed about them.
 func TestForwardedPorts(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]portPair{"1": {0, 1}, "65535": {0, 65535}, "8080:3000": {8080, 3000}, ":3000": {0, 3000}, "0:3000": {0, 3000}, "": {}, "0": {}, "65536": {}, "1:": {}, "65536:1": {}, "a:1": {}, "1:2:3": {}} {

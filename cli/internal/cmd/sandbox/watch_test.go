@@ -72,7 +72,7 @@ func TestRedrawnList(t *testing.T) {
 	}
 }
 
-// TestWatchedList checks how often sandboxes are listed, and what ends that.
+// TestWatchedList checks how often sandboxes are listed, and the ends of that.
 func TestWatchedList(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
