@@ -383,4 +383,3 @@ func TestConnected(t *testing.T) {
 		}
 	}
 }
-
