@@ -312,3 +312,14 @@ func TestOfficialNames(t *testing.T) {
 		}
 	}
 }
+
+// TestCompletionOfAMissingFlag checks that a mistake in a command's own code does not stay unseen.
+func TestCompletionOfAMissingFlag(t *testing.T) {
+	t.Parallel()
+	defer func() {
+		if recover() == nil {
+			t.Error("the values of a flag that is missing were accepted")
+		}
+	}()
+	complete(&cobra.Command{}, "missing", nil)
+}

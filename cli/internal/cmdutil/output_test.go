@@ -19,6 +19,8 @@ func TestPrintable(t *testing.T) {
 		"a\tb\r\nc":                "a b\nc",
 		"\u009b2Jx\x7f\x00\u2028y": "2Jxy",
 		"abc\u202edcba":            "abcdcba",
+		"a\x7fb":                   "ab",
+		"a\x1fb\x80":               "ab\uFFFD",
 		"broken \xff":              "broken \uFFFD",
 	} {
 		if got := Printable(in); got != want {
