@@ -283,7 +283,11 @@ func TestRunningCloud(t *testing.T) {
 			open, err := f.Opener(cmd, true, start, limits)
 			must.Do(t, err)
 			conn, err := open(t.Context())
-			if _, conflict := errors.AsType[*localcloud.ConflictError](err); (err == nil) != (want == "") || err != nil && (!strings.HasPrefix(err.Error(), want) || !conflict || !strings.Contains(err.Error(), ours.url)) {
+			_, conflict := errors.AsType[*localcloud.ConflictError](err)
+			if conflict != (want != "") || err != nil && !conflict {
+				t.Errorf("%s: got error %v, want %q", args, err, want)
+			}
+			if conflict && (!strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), ours.url)) {
 				t.Errorf("%s: got error %v, want %q", args, err, want)
 			}
 			if err == nil {

@@ -61,9 +61,7 @@ func TestSSHConfig(t *testing.T) {
   UserKnownHostsFile "/k/known hosts"
   StrictHostKeyChecking yes
 `
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for i, line := range strings.Split(got, "\n") {
 		if wanted := strings.Split(want, "\n")[i]; line != wanted && strings.ReplaceAll(line, "'", "") != strings.ReplaceAll(wanted, "'", "") {
 			t.Errorf("line %d: got %s, want %s", i, line, wanted)
