@@ -31,7 +31,8 @@ import (
 //	< a line                  a line of its standard input
 //	? GET /path 200 {...}     an answer of the service; "..." at the end of a path stands for any end; others are 404.
 //	                          A call of the daemon in a sandbox has its messages as JSON, those of a stream in an array
-//	- no key                  the user has no key; with "- full", standard output is a file on a full disk
+//	- no key                  the user has no key; with "- full", standard output is a file on a full disk,
+//	                          and with "- actions" the command runs in a step of GitHub Actions
 //	~ in any order            the requests are sorted, because the command sends them at the same time
 //	> POST /path {...}        a request that the command sends, in their order
 //	| a line                  a line of standard output
@@ -157,7 +158,7 @@ func runBlock(t *testing.T, commands func(*cmdutil.Factory) []*cobra.Command, bl
 	defer server.Close()
 	t.Setenv("E2B_SANDBOX_URL", server.URL)
 	var kept, args, input []string
-	terminal, sorted, full, key := false, false, false, "e2b_00"
+	terminal, sorted, full, actions, key := false, false, false, false, "e2b_00"
 	for line := range strings.SplitSeq(block, "\n") {
 		kind, rest, _ := strings.Cut(line, " ")
 		switch kind {
@@ -178,7 +179,7 @@ func runBlock(t *testing.T, commands func(*cmdutil.Factory) []*cobra.Command, bl
 		case "~":
 			sorted = true
 		case "-":
-			full = rest == "full"
+			full, actions = rest == "full", rest == "actions"
 			if rest == "no key" {
 				key = ""
 			}
@@ -188,6 +189,7 @@ func runBlock(t *testing.T, commands func(*cmdutil.Factory) []*cobra.Command, bl
 		}
 		kept = append(kept, line)
 	}
+	t.Setenv("GITHUB_ACTIONS", map[bool]string{true: "true"}[actions])
 	var out, errs bytes.Buffer
 	ios := cmdutil.NewIOStreams(strings.NewReader(strings.Join(input, "")), &out, &errs)
 	if full {
