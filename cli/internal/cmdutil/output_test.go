@@ -19,6 +19,8 @@ func TestPrintable(t *testing.T) {
 		"a\tb\r\nc":                "a b\nc",
 		"\u009b2Jx\x7f\x00\u2028y": "2Jxy",
 		"abc\u202edcba":            "abcdcba",
+		"a\x7fb":                   "ab",
+		"a\x1fb\x80":               "ab\uFFFD",
 		"broken \xff":              "broken \uFFFD",
 	} {
 		if got := Printable(in); got != want {
@@ -58,6 +60,15 @@ func TestMoment(t *testing.T) {
 		{now.Add(-90 * time.Minute), true, "90m ago"},
 		{now.Add(47 * time.Hour), true, "in 47h"},
 		{now.Add(-72 * time.Hour), true, "3d ago"},
+		{now, true, "0s ago"},
+		{now.Add(2*time.Minute - 1), true, "in 119s"},
+		{now.Add(2 * time.Minute), true, "in 2m0s"},
+		{now.Add(10*time.Minute - 1), true, "in 9m59s"},
+		{now.Add(10 * time.Minute), true, "in 10m"},
+		{now.Add(2*time.Hour - 1), true, "in 119m"},
+		{now.Add(2 * time.Hour), true, "in 2h"},
+		{now.Add(48*time.Hour - 1), true, "in 47h"},
+		{now.Add(48 * time.Hour), true, "in 2d"},
 	}
 	for _, tt := range tests {
 		if got := Moment(tt.at, now, tt.terminal); got != tt.want {

@@ -1,0 +1,258 @@
+//go:build unix
+
+package localcloud
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/must"
+)
+
+// TestSettingsOfARunningCloud checks which settings a running cloud has, and which would need another.
+func TestSettingsOfARunningCloud(t *testing.T) {
+	t.Parallel()
+	record := Record{URL: "http://127.0.0.1:3999", Domain: "cloud.test:3999", State: "/state", Engine: "room"}
+	none := record
+	none.State = ""
+	for _, tt := range []struct {
+		want Settings
+		by   Record
+		met  bool
+	}{
+		{Settings{}, record, true}, {Settings{Port: 3999}, record, true}, {Settings{Port: 399}, record, false}, {Settings{Port: 999}, record, false},
+		{Settings{Domain: "cloud.test"}, record, true}, {Settings{Domain: "cloud.test:3999"}, record, false}, {Settings{Domain: "other.test"}, record, false},
+		{Settings{State: "/state"}, record, true}, {Settings{State: "/other"}, record, false}, {Settings{State: "/state"}, none, false},
+		{Settings{Ephemeral: true}, record, false}, {Settings{Ephemeral: true}, none, true},
+		{Settings{Engine: "room"}, record, true}, {Settings{Engine: "wasm"}, record, false}, {Settings{Idle: time.Hour}, record, true}, {Settings{Flags: []string{"--ask"}}, record, false},
+	} {
+		if got := tt.want.metBy(tt.by); got != tt.met {
+			t.Errorf("%+v by a cloud with the state %q: got %v, want %v", tt.want, tt.by.State, got, tt.met)
+		}
+	}
+	for want, err := range map[string]error{
+		"a local cloud is starting or ending; end it with ": &ConflictError{},
+		"a local cloud already runs at http://127.0.0.1:3999, domain cloud.test:3999, with the state directory /state; end it with e2bctl local down": conflictWith(record),
+		"another container's local cloud has /p, which this one shares; have TMPDIR name":                                                             &ConflictError{Elsewhere: "/p"},
+		"\"h\" is not among the hosts that are always allowed in /d":                                                                                  &NotAllowedError{"/d", "h"},
+		"no paused sandbox i1 is kept in /d":                                                                                                          &NotKeptError{"/d", "i1"},
+		"no local cloud has run in the background; e2bctl local up --background":                                                                      &NoLogError{},
+		"the local cloud on http://u runs in the foreground and has no log file":                                                                      &NoLogError{"http://u"},
+	} {
+		if !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %s, want %s", err, want)
+		}
+	}
+	for _, err := range []error{&NotAllowedError{}, &NotKeptError{}, &NoLogError{}} {
+		must.Is(t, err, fs.ErrNotExist)
+	}
+	inUse := &store.InUseError{}
+	if conflict, ok := errors.AsType[*ConflictError](Conflict(inUse)); !ok || conflict.InUse != inUse || !strings.HasSuffix(conflict.Error(), " (--state-dir), or none (--ephemeral)") {
+		t.Errorf("a directory in use is %v", Conflict(inUse))
+	}
+	if Conflict(nil) != nil || !errors.Is(Conflict(fs.ErrExist), fs.ErrExist) {
+		t.Error("another error was changed")
+	}
+}
+
+// TestSizes checks the units at their bounds, and the sum of sizes.
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	for bytes, want := range map[int64]string{0: "0 KiB", 1: "1 KiB", 1024: "1 KiB", 1025: "2 KiB", 1<<20 - 1: "1024 KiB", 1 << 20: "1 MiB", 10<<30 - 1: "10239 MiB", 10 << 30: "10 GiB"} {
+		if got := Size(bytes); got != want {
+			t.Errorf("%d: got %s, want %s", bytes, got, want)
+		}
+	}
+	if got := Bytes([]Kept{{Bytes: 3}, {Bytes: 4}}); got != 7 {
+		t.Errorf("got the sum %d, want 7", got)
+	}
+	var taken Taken
+	taken.add(3)
+	if taken.add(4); taken != (Taken{2, 7}) {
+		t.Errorf("got %+v, want two items of 7 bytes", taken)
+	}
+}
+
+// TestReasonOfAFailedStart checks the reason that a process in the background leaves.
+func TestReasonOfAFailedStart(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "log")
+	for text, want := range map[string]string{
+		"":                                "it ended without saying why; see " + name,
+		"some text\n":                     "it ended without saying why; see " + name,
+		`{"error":{"message":""}}` + "\n": "it ended without saying why; see " + name,
+		"first\n" + `{"error":{"message":"local up: too many"}}` + "\n\n":                 "too many",
+		strings.Repeat("x", 5000) + "\n" + `{"error":{"message":"the last line"}}` + "\n": "the last line",
+	} {
+		must.Do(t, os.WriteFile(name, []byte(text), 0o600))
+		log, err := os.Open(name)
+		must.Do(t, err)
+		if got := failureIn(log); got != want {
+			t.Errorf("%.40q: got %s, want %s", text, got, want)
+		}
+		must.Do(t, log.Close())
+		if got := failureIn(log); !strings.Contains(got, "closed") {
+			t.Errorf("of a closed file: got %s", got)
+		}
+	}
+	var said bytes.Buffer
+	if TellFailure(&said, "why"); said.String() != `{"error":{"message":"why"}}`+"\n" {
+		t.Errorf("got %q", &said)
+	}
+}
+
+// TestQuestionsToARunningCloud checks the requests about its space, and answers that are not as expected.
+func TestQuestionsToARunningCloud(t *testing.T) {
+	t.Parallel()
+	status, body := http.StatusOK, `{"layers":{"count":1,"bytes":2},"cache":{"count":3,"bytes":4},"uploads":{"count":5,"bytes":6}}`
+	var asked string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r.Method + " " + r.URL.Path + " " + r.Header.Get("X-API-Key")
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(body))
+	}))
+	defer server.Close()
+	record := Record{URL: server.URL, Key: "e2b_key"}
+	space, err := record.Space(t.Context())
+	if want := (Space{Taken{1, 2}, Taken{3, 4}, Taken{5, 6}}); err != nil || space != want || asked != "GET /local/space e2b_key" {
+		t.Errorf("got %+v and error %v after %s", space, err, asked)
+	}
+	if err := record.EmptyCache(t.Context()); err != nil || asked != "DELETE /local/space/cache e2b_key" {
+		t.Errorf("got error %v after %s", err, asked)
+	}
+	for _, tt := range []struct {
+		status int
+		body   string
+		want   string
+	}{{http.StatusOK, "{", "the answer is not the expected JSON"}, {http.StatusMultipleChoices, "{}", "one of another version"}, {http.StatusNotFound, "{}", "404 Not Found to GET /local/space"}} {
+		status, body = tt.status, tt.body
+		if _, err := record.Space(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%d %s: got error %v, want %q", tt.status, tt.body, err, tt.want)
+		}
+	}
+	server.Close()
+	if _, err := record.Space(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "the local cloud: ") {
+		t.Errorf("got error %v of a cloud that has ended", err)
+	}
+}
+
+// TestStateDirectories checks what a directory keeps, what is removed from it, and that one in use is left alone.
+func TestStateDirectories(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	state, err := Survey(t.Context(), dir)
+	if err != nil || state.Dir != dir || len(state.Kept) > 0 {
+		t.Errorf("a missing directory: got %+v and error %v", state, err)
+	}
+	must.Do(t, os.Mkdir(dir, 0o700))
+	s, err := store.Open(t.Context(), dir)
+	must.Do(t, err)
+	for what, do := range map[string]func() error{
+		"reset": func() error { return Reset(t.Context(), dir) }, "remove": func() error { return RemoveKept(t.Context(), dir, "i1") }, "empty": func() error { return EmptyCache(t.Context(), dir) },
+	} {
+		if conflict, ok := errors.AsType[*ConflictError](do()); !ok || conflict.InUse == nil {
+			t.Errorf("%s of a directory in use: got %v", what, conflict)
+		}
+	}
+	state, err = ReadState(t.Context(), dir)
+	if err != nil || state.InUse == nil || state.Dir != dir {
+		t.Errorf("of a directory in use: got %+v and error %v", state, err)
+	}
+	s.Wait()
+	must.Do(t, s.Close())
+	if state, err = ReadState(t.Context(), dir); err != nil || state.InUse != nil || state.Dir != dir {
+		t.Errorf("got %+v and error %v", state, err)
+	}
+	err = RemoveKept(t.Context(), dir, "i1")
+	if missing, ok := errors.AsType[*NotKeptError](err); !ok || *missing != (NotKeptError{dir, "i1"}) {
+		t.Errorf("a missing sandbox: got error %v", err)
+	}
+	must.Do(t, EmptyCache(t.Context(), dir))
+	must.Do(t, VerifyState(dir))
+	must.Do(t, Reset(t.Context(), dir))
+	must.Do(t, AllowHost(dir, "pypi.org:443"))
+	must.Do(t, os.WriteFile(filepath.Join(dir, store.AllowedFile), []byte("{"), 0o600))
+	for what, err := range map[string]error{"allow": AllowHost(dir, "a:1"), "forget": second(ForgetHost(dir, "a")), "list": second(AllowedHosts(dir))} {
+		if err == nil || !strings.Contains(err.Error(), "is damaged") {
+			t.Errorf("%s with a damaged file: got error %v", what, err)
+		}
+	}
+	if err := writeWhole(filepath.Join(dir, "no", "file"), nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got error %v", err)
+	}
+	must.Do(t, os.MkdirAll(filepath.Join(dir, "full", "x"), 0o700))
+	if err := writeWhole(filepath.Join(dir, "full"), []byte("x")); err == nil {
+		t.Error("a directory was replaced")
+	}
+	left, err := filepath.Glob(filepath.Join(dir, ".full-*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("temporary files are left: %v", left)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// TestPlacesBeside checks the places of clouds beside the user's, and the log of one that has ended.
+func TestPlacesBeside(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	t.Setenv("TMPDIR", t.TempDir())
+	place, err := Find()
+	must.Do(t, err)
+	own := place.beside("/state")
+	if own == place || own == place.beside("/other") || own != place.beside("/state") {
+		t.Errorf("got the places %v and %v", place, own)
+	}
+	if !own.Separate() || place.Separate() {
+		t.Errorf("%v is separate, or %v is not", place, own)
+	}
+	for _, state := range []string{"", "/state"} {
+		if got, err := FindFor(state); err != nil || got != place {
+			t.Errorf("FindFor(%q): got %v and error %v, want %v", state, got, err, place)
+		}
+	}
+	if got, err := FindFree(t.Context(), "/state"); err != nil || got != place {
+		t.Errorf("FindFree: got %v and error %v, want %v", got, err, place)
+	}
+	if records, err := Running(); err != nil || len(records) > 0 {
+		t.Errorf("got %v and error %v, want no running cloud", records, err)
+	}
+	for state, want := range map[string]Place{"": place, "/state": own} {
+		path, ended, err := LogFile(state)
+		if err != nil || path != want.logFile() || !ended() {
+			t.Errorf("the log of %q: got %s and error %v", state, path, err)
+		}
+	}
+	startOther(t, place, "LOCALCLOUD_TEST_PUBLISH=1")
+	free, err := FindFree(t.Context(), "/state")
+	if err != nil || free != own {
+		t.Errorf("beside a running cloud: got %v and error %v, want %v", free, err, own)
+	}
+	if free, err := FindFree(t.Context(), ""); err != nil || free != place {
+		t.Errorf("with its own state: got %v and error %v, want %v", free, err, place)
+	}
+	if got, err := FindFor("/state"); err != nil || got != place {
+		t.Errorf("before it runs: got %v and error %v", got, err)
+	}
+	startOther(t, own, "LOCALCLOUD_TEST_PUBLISH=1")
+	if got, err := FindFor("/state"); err != nil || got != own {
+		t.Errorf("while it runs: got %v and error %v, want %v", got, err, own)
+	}
+	records, err := Running()
+	if diff := cmp.Diff([]Record{testRecord, testRecord}, records); diff != "" || err != nil {
+		t.Errorf("got error %v, records (-want +got):\n%s", err, diff)
+	}
+	if _, _, err := LogFile(""); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), testRecord.URL) {
+		t.Errorf("of a cloud without a log: got error %v", err)
+	}
+}
