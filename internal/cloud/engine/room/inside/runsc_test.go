@@ -25,10 +25,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// TestMain is also the program that tests start: a runsc, and a process that gets signals.
+// TestMain is also the program that tests start: a runsc, a process of a room, one that stays, and one that
+// gets signals.
 func TestMain(m *testing.M) {
+	Serve(tell) // the room starts this program, too
 	status := 0
 	switch os.Args[0] {
+	case "lingering":
+		_ = unix.Pause()
 	case "runsc":
 		if err := rehearseRunsc(os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
