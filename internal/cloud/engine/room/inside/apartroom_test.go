@@ -101,7 +101,7 @@ func (s *apartSandbox) facts(t *testing.T, change func(*facts)) {
 	want := facts{Users: users(true), Root: "/", Temp: "/tmp", Run: runDirectory, Config: json.RawMessage(`{"own":1}`), Egress: true, Loopback: true, Kept: true,
 		Kills: 5, Used: 4000, Cache: 4000, Known: true, Host: "own", Hosts: "127.0.0.1\tlocalhost\n127.0.1.1\town\n::1\tip6-localhost ip6-loopback\n10.0.0.1\ta.test\n10.0.0.2\tb.test\n",
 		Dir: "/", Descriptors: []string{"0", "1", "2"}, Seccomp: "2", Session: true, Files: got.Files, Program: "-rwxr-xr-x 0x7", Victim: strconv.Itoa(2 * child.Badness), Queue: 1000,
-		Meminfo: string(memoryText(1<<30, cgroup.Memory{})), Online: "0", Disk: 16 << 20}
+		Meminfo: string(memoryText(1<<30, cgroup.Memory{})), Online: "0", Disk: 16 << 20, Threads: got.Threads}
 	change(&want)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("its envd (-want +got):\n%s", diff)

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -52,6 +53,9 @@ type facts struct {
 	Queue                      uint64 // the limit of message queues
 	Meminfo, Online            string
 	Disk                       uint64
+	Became                     string // the last configuration that it became
+	AnyUser                    bool
+	Threads                    bool // it has spare ones
 	Files                      []string
 }
 
@@ -69,7 +73,14 @@ func tell(ctx context.Context, g *Guest) error {
 	if err != nil {
 		return err
 	}
-	g.OnBecome(func(json.RawMessage) error { return nil })
+	var became atomic.Value
+	g.OnBecome(func(config json.RawMessage) error {
+		became.Store(string(config))
+		if string(config) == `"refused"` {
+			return errors.New("it does not become that")
+		}
+		return nil
+	})
 	if _, err := g.Log.Write([]byte(`"began"`)); err != nil {
 		return err
 	}
@@ -100,13 +111,33 @@ func tell(ctx context.Context, g *Guest) error {
 				return err
 			}
 			fmt.Fprint(conn, cmd.Process.Pid)
+		case what == "leave": // a connection out of the sandbox
+			text := ""
+			out, failed := g.DialEgress(ctx, "a.test", 80)
+			if failed == nil {
+				text, failed = readAndClose(out)
+			}
+			denied, _ := errors.AsType[*RefusedError](failed)
+			fmt.Fprint(conn, text, failed, denied != nil && denied.Denied())
+		case what == "kernel":
+			_, err := g.Kernel(ctx)
+			fmt.Fprint(conn, err)
+		case strings.HasPrefix(what, "log "):
+			_, err = g.Log.Write([]byte(what[4:]))
 		default:
-			err = json.NewEncoder(conn).Encode(factsOf(g))
+			f := factsOf(g)
+			f.Became, _ = became.Load().(string)
+			err = json.NewEncoder(conn).Encode(f)
 		}
 		if err := errors.Join(err, conn.Close()); err != nil {
 			return err
 		}
 	}
+}
+
+func readAndClose(conn net.Conn) (string, error) {
+	text, err := io.ReadAll(conn)
+	return string(text), errors.Join(err, conn.Close())
 }
 
 // factsOf finds out the facts.
@@ -151,6 +182,9 @@ func factsOf(g *Guest) facts {
 	online, _ := os.ReadFile("/sys/devices/system/cpu/online")
 	_ = unix.Statfs(g.Root, &system)
 	f.Meminfo, f.Online, f.Disk = string(meminfo), strings.TrimSpace(string(online)), system.Blocks*uint64(system.Bsize)
+	f.AnyUser = g.AnyUser
+	threads, _ := os.ReadDir("/proc/self/task")
+	f.Threads = len(threads) > spareThreads
 	session, _ := unix.Getsid(0)
 	f.Session = session == os.Getpid()
 	entries, _ := os.ReadDir(g.Root)

@@ -73,7 +73,7 @@ func TestSandboxInPlace(t *testing.T) {
 		}
 		got := factsFrom(t, asked(t, envd, ""))
 		want := facts{Users: usersOf(&root), Root: root.Dir, Temp: root.Temp(), Run: root.Run(), Config: json.RawMessage(`{"own":1}`), Private: restricted, Restricted: restricted, Kept: restricted,
-			Kills: 5, Used: 4000, Cache: 4000, Known: true, Host: got.Host, Hosts: got.Hosts, Program: got.Program, Meminfo: got.Meminfo, Online: got.Online, Disk: got.Disk, Victim: strconv.Itoa(2 * child.Badness), Queue: 2000, Dir: root.Home(), Descriptors: []string{"0", "1", "2"}, Death: int32(unix.SIGKILL), Seccomp: map[bool]string{true: "2", false: "0"}[restricted],
+			Kills: 5, Used: 4000, Cache: 4000, Known: true, Host: got.Host, Hosts: got.Hosts, Program: got.Program, Meminfo: got.Meminfo, Online: got.Online, Disk: got.Disk, Threads: got.Threads, Victim: strconv.Itoa(2 * child.Badness), Queue: 2000, Dir: root.Home(), Descriptors: []string{"0", "1", "2"}, Death: int32(unix.SIGKILL), Seccomp: map[bool]string{true: "2", false: "0"}[restricted],
 			Session: true, Files: []string{"home", "tmp"}}
 		for i := range want.Users {
 			want.Users[i].UID, want.Users[i].GID = user, user
