@@ -68,9 +68,10 @@ func TestPod(t *testing.T) {
 	lines := map[string]chan string{}
 	connect := func(name string) *tunnel.Server {
 		t.Helper()
-		lines[name] = make(chan string, 64)
+		heard := make(chan string, 64)
+		lines[name] = heard
 		server, err := tunnel.Open(patience.Context(t), c.proved(t, key), tunnel.Options{
-			Hello: tunnel.Hello{ID: name, Config: json.RawMessage(fmt.Sprintf(`{"user":%q}`, name))}, Egress: outside{fmt.Errorf("of %s", name)}, Tell: func(line []byte) { lines[name] <- string(line) },
+			Hello: tunnel.Hello{ID: name, Config: json.RawMessage(fmt.Sprintf(`{"user":%q}`, name))}, Egress: outside{fmt.Errorf("of %s", name)}, Tell: func(line []byte) { heard <- string(line) },
 		})
 		must.Do(t, err)
 		t.Cleanup(server.Close)
