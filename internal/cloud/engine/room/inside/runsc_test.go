@@ -218,17 +218,28 @@ type runscServer struct {
 	dir string
 }
 
-// mark makes a mark for runsc, and unmark removes it.
-func (s *runscServer) mark(name string) error   { return os.WriteFile(s.dir+"/"+name, nil, 0o644) }
-func (s *runscServer) unmark(name string) error { return os.Remove(s.dir + "/" + name) }
+// marked returns a function that calls do while there is a mark for runsc.
+func (s *runscServer) marked(name string, do func() error) func() error {
+	return func() error {
+		err := os.WriteFile(s.dir+"/"+name, nil, 0o644)
+		return errors.Join(err, do(), os.Remove(s.dir+"/"+name))
+	}
+}
 
 // noted waits until runsc was called n times.
-func (s *runscServer) noted(t *testing.T, n int) error {
+func (s *runscServer) noted(t *testing.T, n int) {
 	t.Helper()
 	patience.Until(t, "a command of runsc", func() bool {
 		text, _ := os.ReadFile(s.dir + "/calls")
 		return strings.Count(string(text), "\n") == n
 	})
+}
+
+// works checks that a connection reaches the sandbox.
+func (s *runscServer) works() error {
+	if got, err := s.dial(3000); err != nil || got != "\x00port 3000" {
+		return fmt.Errorf("a connection brought %q: %w", got, err)
+	}
 	return nil
 }
 
@@ -306,6 +317,16 @@ func (s *runscServer) dial(port uint16) (string, error) {
 	}
 	text, err := io.ReadAll(ours)
 	return string(text), err
+}
+
+// last connects to a port that ends the sandbox, and waits for the end of its envd.
+func (s *runscServer) last(port uint16) error {
+	defer s.Deadline(context.Background(), patience.Limit)()
+	_, err := s.dial(port)
+	for failed := error(nil); failed == nil; {
+		_, _, failed = s.Receive(0)
+	}
+	return err
 }
 
 // asks sends a message, and checks the error in its answer.
