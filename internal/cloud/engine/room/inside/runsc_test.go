@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -277,6 +278,7 @@ func (r gvisorRun) run(t *testing.T) (calls string, err error) {
 				return err
 			}
 			files.Add(name, passed)
+			defer runtime.KeepAlive(passed) // the commands name it by its number
 		}
 		g := newGuest(control, 1)
 		g.Config, g.kills = json.RawMessage(`{"own":1}`), func() int { return r.kills }
