@@ -81,7 +81,7 @@ func TestRequestsOfEnvd(t *testing.T) {
 			return []io.Closer{controller, tty}, err
 		}, wire.Message{Kind: wire.KindTerminal}, wire.KindTerminal, []wire.FileName{wire.FileTerminal, wire.FileTTY}, "room: open a terminal: no"},
 	} {
-		for _, outcome := range []string{"files", "refused", "denied", "other files", "given up"} {
+		for _, outcome := range []string{"files", "more files", "refused", "denied", "other files", "given up"} {
 			ctx, giveUp := context.WithCancel(patience.Context(t))
 			done := make(chan error, 1)
 			go func() {
@@ -109,6 +109,12 @@ func TestRequestsOfEnvd(t *testing.T) {
 				}
 				sent.Add(file, theirs)
 			}
+			if outcome == "more files" && len(tt.files) == 1 { // it is closed
+				ours, theirs, err := wire.StreamPair()
+				must.Do(t, err)
+				others = append(others, ours)
+				sent.Add(wire.FileMemory, theirs)
+			}
 			switch outcome {
 			case "given up":
 				giveUp()
@@ -135,7 +141,7 @@ func TestRequestsOfEnvd(t *testing.T) {
 			refused, is := errors.AsType[*RefusedError](err)
 			denied := outcome == "denied"
 			switch {
-			case outcome == "files" && err != nil, outcome == "other files" && !errors.Is(err, wire.ErrProtocol):
+			case (outcome == "files" || outcome == "more files") && err != nil, outcome == "other files" && !errors.Is(err, wire.ErrProtocol):
 				t.Errorf("%s, %s: got error %v", name, outcome, err)
 			case (outcome == "refused" || denied) && (!is || refused.Error() != tt.text):
 				t.Errorf("%s, %s: got error %v, want %s", name, outcome, err, tt.text)

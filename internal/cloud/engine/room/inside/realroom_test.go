@@ -3,10 +3,12 @@
 package inside
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -17,6 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
@@ -156,5 +160,61 @@ func TestKeeper(t *testing.T) {
 		if status := keeper.Status(); (status == 0) == told || exists(dir) != told {
 			t.Errorf("told %v: it ended with the status %v, and the directory is left: %v", told, status, exists(dir))
 		}
+	}
+}
+
+// TestRoomFails checks that a room that cannot be prepared says why.
+func TestRoomFails(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root has ranges of ids")
+	}
+	for want, spec := range map[string]wire.RoomSpec{
+		"limit a counter of the user namespace": {Ranged: true, Counters: counter.Maxima{"none": 1}},
+		"set resource limit 1048576 to 7":       {Ranged: true, Limits: []wire.Rlimit{{1 << 20, 7}}},
+	} {
+		attr := &syscall.SysProcAttr{Cloneflags: spawn.Namespaces, Setsid: true}
+		spawn.MapIDs(attr, true, spawn.IDBase, spawn.IDCount, 0, 0)
+		room := startRole(t, attr, spawn.Placement{Owner: spawn.IDBase}, wire.RoleRoom, spec, nil)
+		m, _, err := room.Receive(0)
+		if err != nil || m.Kind != wire.KindFailed || !strings.Contains(m.Error, want) {
+			t.Errorf("got %+v and error %v, want %s", m, err, want)
+		}
+		patience.Receive(t, "the end of the room", room.Done)
+	}
+}
+
+// TestEnvdIsRefused checks that an envd does not begin with a description or files that it does not know.
+func TestEnvdIsRefused(t *testing.T) { //nolint:paralleltest // it handles signals
+	defer signal.Reset()
+	runner := wire.Runner{Root: &place.Root{Dir: t.TempDir()}}
+	for name, tt := range map[string]struct {
+		spec  json.RawMessage
+		files func(*wire.Files)
+		want  string
+	}{
+		"no description": {json.RawMessage("["), func(*wire.Files) {}, "unexpected end of JSON input"},
+		"no files":       {wire.Encode(wire.EnvdSpec{Runner: runner}), func(files *wire.Files) { files.Close() }, `the file "config" is missing`},
+		"a directory": {wire.Encode(wire.EnvdSpec{Runner: runner}), func(files *wire.Files) {
+			files.Close()
+			reopen(t, t.TempDir(), files, wire.FileConfig)
+		}, "read the configuration"},
+		"another file": {wire.Encode(wire.EnvdSpec{Runner: runner}), func(files *wire.Files) { reopen(t, os.DevNull, files, wire.FileTo) }, "broke the protocol"},
+	} {
+		files := envdFiles(t)
+		tt.files(files)
+		err := runEnvd(t.Context(), nil, tt.spec, files, func(context.Context, *Guest) error { return errors.New("it is served") })
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got error %v, want %s", name, err, tt.want)
+		}
+		files.Close()
+	}
+	text := strings.Repeat(" ", guest.MaxConfig+1)
+	var files wire.Files
+	path := t.TempDir() + "/config"
+	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
+	reopen(t, path, &files, wire.FileConfig)
+	if config, err := takeConfig(&files); err != nil || len(config) != guest.MaxConfig {
+		t.Errorf("got %d bytes and error %v, want %d", len(config), err, guest.MaxConfig)
 	}
 }
