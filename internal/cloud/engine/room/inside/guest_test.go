@@ -56,6 +56,24 @@ func isClosed(t *testing.T, conn net.Conn) bool {
 	return n == 0 && errors.Is(err, io.EOF)
 }
 
+// passed adds one end of a connection for each name to files, and returns the other ends.
+func passed(t *testing.T, files *wire.Files, names []wire.FileName, outcome string) (others []net.Conn) {
+	t.Helper()
+	if outcome == "more files" && len(names) == 1 { // envd receives two at most
+		names = append(names, wire.FileMemory)
+	}
+	for _, name := range names {
+		ours, theirs, err := wire.StreamPair()
+		must.Do(t, err)
+		others = append(others, ours)
+		if outcome == "other files" {
+			name = wire.FileMemory
+		}
+		files.Add(name, theirs)
+	}
+	return others
+}
+
 // TestRequestsOfEnvd checks what each request asks for, and each answer of the server.
 func TestRequestsOfEnvd(t *testing.T) {
 	t.Parallel()
@@ -99,22 +117,7 @@ func TestRequestsOfEnvd(t *testing.T) {
 				t.Errorf("%s: the server was asked %+v, want %+v", name, m, tt.asked)
 			}
 			answer, sent := wire.Message{Kind: tt.answer, ID: m.ID}, wire.Files{}
-			var others []net.Conn
-			for _, file := range tt.files {
-				ours, theirs, err := wire.StreamPair()
-				must.Do(t, err)
-				others = append(others, ours)
-				if outcome == "other files" {
-					file = wire.FileMemory
-				}
-				sent.Add(file, theirs)
-			}
-			if outcome == "more files" && len(tt.files) == 1 { // it is closed
-				ours, theirs, err := wire.StreamPair()
-				must.Do(t, err)
-				others = append(others, ours)
-				sent.Add(wire.FileMemory, theirs)
-			}
+			others := passed(t, &sent, tt.files, outcome)
 			switch outcome {
 			case "given up":
 				giveUp()
