@@ -25,7 +25,7 @@ import (
 var (
 	watchedCalls = map[string]uint32{
 		"chdir": unix.SYS_CHDIR, "dup3": unix.SYS_DUP3, "fchmod": unix.SYS_FCHMOD, "fsconfig": unix.SYS_FSCONFIG, "fsmount": unix.SYS_FSMOUNT, "fsopen": unix.SYS_FSOPEN, "fspick": unix.SYS_FSPICK,
-		"fsync": unix.SYS_FSYNC, "getdents64": unix.SYS_GETDENTS64, "lseek": unix.SYS_LSEEK, "mkdirat": unix.SYS_MKDIRAT, "mount": unix.SYS_MOUNT, "mount_setattr": unix.SYS_MOUNT_SETATTR,
+		"fstat": unix.SYS_FSTAT, "fsync": unix.SYS_FSYNC, "ftruncate": unix.SYS_FTRUNCATE, "pwrite64": unix.SYS_PWRITE64, "getdents64": unix.SYS_GETDENTS64, "lseek": unix.SYS_LSEEK, "mkdirat": unix.SYS_MKDIRAT, "mount": unix.SYS_MOUNT, "mount_setattr": unix.SYS_MOUNT_SETATTR,
 		"move_mount": unix.SYS_MOVE_MOUNT, "openat": unix.SYS_OPENAT, "openat2": unix.SYS_OPENAT2, "open_tree": unix.SYS_OPEN_TREE, "pivot_root": unix.SYS_PIVOT_ROOT, "prctl": unix.SYS_PRCTL, "recvmsg": unix.SYS_RECVMSG,
 		"sendmsg": unix.SYS_SENDMSG, "sendto": unix.SYS_SENDTO, "setns": unix.SYS_SETNS, "umount2": unix.SYS_UMOUNT2, "unlinkat": unix.SYS_UNLINKAT, "unshare": unix.SYS_UNSHARE,
 	}
@@ -137,6 +137,9 @@ func stepsOfMounters(control *wire.Conn) map[string]step {
 func otherSteps(t *testing.T, control *wire.Conn) map[string]step {
 	t.Helper()
 	return map[string]step{
+		"an envd": {func() (func() error, error) {
+			return func() error { _, _, err := holdEnvd(wire.Encode(wire.EnvdSpec{})); return err }, nil
+		}, "prctl", nil},
 		"devices": {func() (func() error, error) {
 			err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("tmpfs", "/mnt", "tmpfs", 0, ""), unix.Chdir("/mnt"))
 			if err != nil {
@@ -167,7 +170,7 @@ func otherSteps(t *testing.T, control *wire.Conn) map[string]step {
 			}
 			tree, err := os.Open(dir)
 			return func() error { return recount(tree, os.Getpid(), []int{0}) }, err
-		}, "openat openat2", []string{"openat2 2", "openat2 3"}},
+		}, "openat openat2 pwrite64 ftruncate", []string{"openat2 2", "openat2 3", "pwrite64 2", "pwrite64 3"}}, // the sandbox may have replaced the others
 		"a control connection": {func() (func() error, error) {
 			return func() error {
 				_, far, err := wire.Pair(wire.MaxMessage)
