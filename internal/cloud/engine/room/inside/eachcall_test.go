@@ -24,12 +24,13 @@ import (
 // are those that calltest cannot watch: all of a thread fail.
 var (
 	watchedCalls = map[string]uint32{
+		"accept4": unix.SYS_ACCEPT4, "bind": unix.SYS_BIND, "connect": unix.SYS_CONNECT, "listen": unix.SYS_LISTEN, "setsockopt": unix.SYS_SETSOCKOPT,
 		"chdir": unix.SYS_CHDIR, "dup3": unix.SYS_DUP3, "fchmod": unix.SYS_FCHMOD, "fsconfig": unix.SYS_FSCONFIG, "fsmount": unix.SYS_FSMOUNT, "fsopen": unix.SYS_FSOPEN, "fspick": unix.SYS_FSPICK,
 		"fstat": unix.SYS_FSTAT, "fsync": unix.SYS_FSYNC, "ftruncate": unix.SYS_FTRUNCATE, "pwrite64": unix.SYS_PWRITE64, "getdents64": unix.SYS_GETDENTS64, "lseek": unix.SYS_LSEEK, "mkdirat": unix.SYS_MKDIRAT, "mount": unix.SYS_MOUNT, "mount_setattr": unix.SYS_MOUNT_SETATTR,
 		"move_mount": unix.SYS_MOVE_MOUNT, "openat": unix.SYS_OPENAT, "openat2": unix.SYS_OPENAT2, "open_tree": unix.SYS_OPEN_TREE, "pivot_root": unix.SYS_PIVOT_ROOT, "prctl": unix.SYS_PRCTL, "recvmsg": unix.SYS_RECVMSG,
 		"sendmsg": unix.SYS_SENDMSG, "sendto": unix.SYS_SENDTO, "setns": unix.SYS_SETNS, "umount2": unix.SYS_UMOUNT2, "unlinkat": unix.SYS_UNLINKAT, "unshare": unix.SYS_UNSHARE,
 	}
-	refusedCalls = map[string]uint32{"socket": unix.SYS_SOCKET, "prlimit64": unix.SYS_PRLIMIT64}
+	refusedCalls = map[string]uint32{"getsockname": unix.SYS_GETSOCKNAME, "socket": unix.SYS_SOCKET, "prlimit64": unix.SYS_PRLIMIT64}
 )
 
 // step is a part of a role. Its first function prepares it on a thread that may be changed.
@@ -102,6 +103,23 @@ func stepsOfRooms() map[string]step {
 		"gVisor's network": {func() (func() error, error) {
 			return func() error { return inNetwork(func() error { return nil }) }, loopbackUp()
 		}, "openat unshare setns sendto socket", []string{"sendto 2"}},
+		"the egress path": {func() (func() error, error) {
+			return func() error {
+				made, _, err := makeEgressPath(wire.EgressBuild, true)
+				wire.CloseAll(made)
+				return err
+			}, loopbackUp()
+		}, "openat sendto sendmsg setsockopt bind socket", nil},
+		"a trial of the egress path": {func() (func() error, error) {
+			if err := loopbackUp(); err != nil {
+				return nil, err
+			}
+			made, _, err := makeEgressPath(wire.EgressBuild, true)
+			return func() error { return errors.Join(tryEgressPath(made), made[0].Close(), made[1].Close()) }, err
+		}, "listen connect accept4 getsockname", nil},
+		"denied networks": {func() (func() error, error) {
+			return func() error { return denyNetworks([]string{"10.0.0.0/8"}) }, nil
+		}, "openat sendto socket", nil},
 		"sockets": {func() (func() error, error) {
 			return func() error { _, err := newSockets(); return err }, nil
 		}, "socket", nil},
