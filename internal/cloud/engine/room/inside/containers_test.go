@@ -193,19 +193,18 @@ func TestContainer(t *testing.T) {
 		got := factsFrom(t, reach(t, server, ""))
 		var config guest.Config
 		must.Do(t, json.Unmarshal(got.Config, &config))
-		name, home := "user", guest.UserHome
+		home, run, last := guest.UserHome, runDirectory, "user"
 		if user != 0 {
-			home = "/srv/app"
+			home, run, last = "/srv/app", "/tmp/.e2b", "asked"
 		}
-		if !config.Contained || config.Envs["OWN"] != "1" || config.Workdir != "/srv/app" || got.Users[1].Name != name || got.Users[1].Home != home || got.Users[1].UID != user || got.Users[1].GID != user {
-			t.Errorf("got the configuration %+v and the users %+v", config, got.Users)
+		want := []any{true, "1", "/srv/app", "user", home, user, user, user == 0, "/", "/tmp", run, true, true, false, true, last}
+		second, end := got.Users[1], got.Users[len(got.Users)-1]
+		has := []any{
+			config.Contained, config.Envs["OWN"], config.Workdir, second.Name, second.Home, second.UID, second.GID, got.AnyUser, got.Root, got.Temp, got.Run,
+			got.Loopback, got.Egress, got.Dumpable, got.Threads, end.Name,
 		}
-		run, last := runDirectory, "user"
-		if user != 0 {
-			run, last = "/tmp/.e2b", "asked"
-		}
-		if got.AnyUser != (user == 0) || got.Root != "/" || got.Temp != "/tmp" || got.Run != run || !got.Loopback || !got.Egress || got.Dumpable || !got.Threads || got.Users[len(got.Users)-1].Name != last {
-			t.Errorf("the user %d: got %+v", user, got)
+		if diff := cmp.Diff(want, has); diff != "" {
+			t.Errorf("the user %d has %+v and the configuration %+v (-want +got):\n%s", user, got, config, diff)
 		}
 		if exists(c.etc+"/removed") != (user != 0) {
 			t.Errorf("the user %d: the file that was removed is there: %v", user, user == 0)
@@ -243,7 +242,8 @@ func TestContainerOfARoom(t *testing.T) {
 	server, err := tunnel.Open(patience.Context(t), attach(), o)
 	must.Do(t, err)
 	got := factsFrom(t, reach(t, server, ""))
-	if diff := cmp.Diff(users(false), got.Users); diff != "" || string(got.Config) != `{"own":1}` || got.Run != runDirectory || got.Kills != 3 || got.AnyUser || got.Became != "" || !strings.HasSuffix(got.Hosts, "10.0.0.1\ta.test\n") {
+	want := []any{users(false), `{"own":1}`, runDirectory, 3, false, "", true}
+	if diff := cmp.Diff(want, []any{got.Users, string(got.Config), got.Run, got.Kills, got.AnyUser, got.Became, strings.HasSuffix(got.Hosts, "10.0.0.1\ta.test\n")}); diff != "" {
 		t.Errorf("got %+v (-want +got):\n%s", got, diff)
 	}
 	if got := reach(t, server, "leave"); got != "room: connect to a.test:80: not there true" {

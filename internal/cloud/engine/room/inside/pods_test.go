@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
@@ -58,7 +59,7 @@ func (c *startedContainer) proved(t *testing.T, key ed25519.PrivateKey) net.Conn
 }
 
 // TestPod checks that several servers reach the envd of a pod at once, that it outlives them, and that
-// programs do not see what belongs to the cluster.
+// programs do not see the variables of the cluster.
 func TestPod(t *testing.T) {
 	t.Parallel()
 	public, key, err := ed25519.GenerateKey(nil)
@@ -81,8 +82,9 @@ func TestPod(t *testing.T) {
 	got := factsFrom(t, reach(t, first, ""))
 	var config guest.Config
 	must.Do(t, json.Unmarshal(got.Config, &config))
-	if config.User != "first" || config.Envs["OWN"] != "1" || config.Envs["KUBERNETES"] != "own" || len(config.Envs) != 2 || got.Dumpable || got.Became != "" {
-		t.Errorf("got the configuration %+v, and %+v", config, got)
+	want := []any{"first", map[string]string{"OWN": "1", "KUBERNETES": "own"}, false, ""}
+	if diff := cmp.Diff(want, []any{config.User, config.Envs, got.Dumpable, got.Became}); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 	must.Do(t, c.proved(t, key).Close()) // one that leaves before its hello
 	slow := c.proved(t, key)             // one that sends none

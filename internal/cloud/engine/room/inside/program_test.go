@@ -32,7 +32,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// facts are what the envd of the tests finds out about its sandbox.
+// facts are properties of a sandbox that the envd of the tests finds out.
 type facts struct {
 	Users                      []guest.User
 	Root, Temp, Run            string

@@ -87,8 +87,8 @@ func rehearseRunsc(args []string) error {
 	return nil
 }
 
-// rehearseSandbox is the envd in a sandbox of runsc. It says what it learns in lines of its log. A
-// connection to port 1 ends it, and one to port 2 makes gVisor panic.
+// rehearseSandbox is the envd in a sandbox of runsc. The lines of its log have its hello and the answers of
+// its server. A connection to port 1 ends it, and one to port 2 makes gVisor panic.
 func rehearseSandbox(restored bool) error {
 	link := tunnel.NewLink(stdio{})
 	server, err := link.Join()
