@@ -146,7 +146,7 @@ func endureAll() error {
 			return err
 		}
 	}
-	fmt.Println("alive")
+	fmt.Fprintln(os.Stdout, "alive")
 	return nil
 }
 
