@@ -109,7 +109,16 @@ func stepsOfRooms() map[string]step {
 				wire.CloseAll(made)
 				return err
 			}, loopbackUp()
-		}, "openat sendto sendmsg setsockopt bind socket", nil},
+		}, "openat sendto sendmsg socket", nil}, // netlink closes a descriptor twice if it cannot be bound
+		"a listener": {func() (func() error, error) {
+			return func() error {
+				f, err := transparentSocket(unix.SOCK_STREAM, listenerPort)
+				if err == nil {
+					err = f.Close()
+				}
+				return err
+			}, loopbackUp()
+		}, "setsockopt bind socket", nil},
 		"a trial of the egress path": {func() (func() error, error) {
 			if err := loopbackUp(); err != nil {
 				return nil, err
