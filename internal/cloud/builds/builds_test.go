@@ -175,6 +175,7 @@ func TestFailures(t *testing.T) {
 		"no values":           {step("ENV"), "2", "ENV has 0 args"},
 		"a bad variable":      {step("ARG", "A B", "c"), "2", `ARG has "A B"`},
 		"much environment":    {step("ENV", "A", strings.Repeat("x", maxEnvs)), "2", "ENV: the variables are too large"},
+		"no user":             {step("USER"), "2", "USER has 0 args"},
 		"a bad user":          {step("USER", "-a"), "2", "USER '-a': it must be the name"},
 		"another user":        {step("USER", "alice"), "2", "USER 'alice': there is only one user id"},
 		"a bad mode":          {step("COPY", "a", "b", "", "9"), "2", "the mode '9' must be octal"},

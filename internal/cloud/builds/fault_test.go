@@ -28,6 +28,10 @@ func TestDiskFails(t *testing.T) {
 		switch {
 		case fault.Which() == "" && (err != nil || status.Status != templates.Ready):
 			t.Errorf("without a fault: got %v and error %v, want ready", status, err)
+		case err == nil && status.Status == templates.Ready && fault.Which() != "":
+			if _, log := s.now(t, id); !strings.Contains(log, "WARN what the step led to cannot be kept in the cache: ") {
+				t.Errorf("at %q: got the log\n%s", fault.Which(), log)
+			}
 		case err == nil && status.Status == templates.Failed:
 			failed++
 			if !strings.Contains(status.Failure.Message, storetest.ErrFault.Error()) {

@@ -3,7 +3,9 @@ package builds
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,6 +21,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestUploadFails makes each change of the disk fail while an archive is added and dropped. The archive
@@ -67,6 +70,49 @@ func TestUploadFails(t *testing.T) {
 				break
 			}
 		}
+	}
+}
+
+// TestStoreIsUnreadable checks that a server whose store cannot be read begins with nothing, and says so.
+func TestStoreIsUnreadable(t *testing.T) {
+	t.Parallel()
+	st, err := store.Open(t.Context(), t.TempDir())
+	must.Do(t, err)
+	set := layers.Open(layers.Options{Store: st})
+	must.Do(t, st.Close())
+	var log strings.Builder
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	if got := OpenCache(st, set, logger); len(got.entries) > 0 {
+		t.Errorf("got the entries %v", got.entries)
+	}
+	if got := OpenUploads(st, logger); got.Has("any") {
+		t.Errorf("got the archives %v", got.entries)
+	}
+	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "steps of builds that cannot be read") || !strings.Contains(got, "archives that cannot be read") {
+		t.Errorf("got the log %s", got)
+	}
+}
+
+// TestEndWhileWaiting checks that a build that waits for others ends with the server.
+func TestEndWhileWaiting(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	s := w.serve(t, t.TempDir())
+	for i := range maxRunning {
+		s.begin(t, s.request(t, fmt.Sprintf("job%d", i)), "block")
+	}
+	for range maxRunning {
+		patience.Receive(t, "a build that runs", w.blocked)
+	}
+	id := s.request(t, "other")
+	s.begin(t, id, "print one")
+	patience.Until(t, "the build waits", func() bool {
+		_, log := s.now(t, id)
+		return strings.Contains(log, "Waiting for other builds")
+	})
+	s.Close()
+	if status, log := s.end(t, id); status.Status != templates.Failed || strings.Contains(log, "print one") {
+		t.Errorf("got %v and the log\n%s", status.Status, log)
 	}
 }
 

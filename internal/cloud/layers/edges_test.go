@@ -3,12 +3,14 @@ package layers_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
@@ -93,6 +95,62 @@ func TestSharedOrNot(t *testing.T) {
 		}
 	}
 	sharing.Release(shared, other, plain, made)
+}
+
+// TestGoneMeanwhile checks a layer whose last holder releases it while it is about to be used.
+func TestGoneMeanwhile(t *testing.T) {
+	t.Parallel()
+	_, st := open(t, t.TempDir())
+	first := layers.Open(layers.Options{Store: st, Sharing: lifecycletest.Sharing})
+	id := add(t, first)
+	var s *layers.Set
+	s = layers.Open(layers.Options{Store: st, Sharing: func() layers.Sharing { // is first asked while Use looks at the layers
+		s.Release(id)
+		return lifecycletest.Sharing()
+	}})
+	_, err := s.Hold(id)
+	must.Do(t, err)
+	if base, err := s.Use(id); !errors.Is(err, layers.ErrGone) || base.Release != nil {
+		t.Errorf("got %+v and error %v, want %v", base, err, layers.ErrGone)
+	}
+}
+
+// TestRecords checks what the records of layers have, and which of them the next server finds.
+func TestRecords(t *testing.T) {
+	t.Parallel()
+	_, st := open(t, t.TempDir())
+	first := layers.Open(layers.Options{Store: st, Sharing: lifecycletest.Sharing})
+	files, memory := add(t, first), addMemory(t, first)
+	outside, err := first.Outside("an image")
+	must.Do(t, err)
+	all, err := st.Records(store.Layers)
+	must.Do(t, err)
+	for _, r := range all {
+		var of struct{ CreatedAt time.Time }
+		must.Do(t, json.Unmarshal(r.Value, &of))
+		if age := time.Since(of.CreatedAt); age < 0 || age > time.Hour || of.CreatedAt.Location() != time.UTC {
+			t.Errorf("%s was created at %v", r.ID, of.CreatedAt)
+		}
+	}
+	dir, err := st.NewDir()
+	must.Do(t, err)
+	_, err = st.Put(store.Layers, "damaged", []byte("[]"), dir)
+	must.Do(t, err)
+	_, err = st.Put(store.Layers, "empty", []byte("{}"), "")
+	must.Do(t, err)
+	next := layers.Open(layers.Options{Store: st, Sharing: lifecycletest.Sharing})
+	for _, id := range []string{"damaged", "empty"} {
+		if _, err := next.Hold(id); !errors.Is(err, layers.ErrGone) {
+			t.Errorf("%s: got error %v, want %v", id, err, layers.ErrGone)
+		}
+		must.Do(t, st.Delete(store.Layers, id))
+	}
+	base, err := next.Use(outside, files, memory)
+	must.Do(t, err)
+	if !slices.Equal(base.IDs, []string{outside, files}) || len(base.Layers) != 1 || base.Memory == "" || !next.Needs("an image") {
+		t.Errorf("got %+v, want all of them", base)
+	}
+	base.Release()
 }
 
 // TestChainIsItsOwn checks that Chain does not change the list of layers that it receives.

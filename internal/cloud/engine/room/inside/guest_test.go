@@ -56,6 +56,24 @@ func isClosed(t *testing.T, conn net.Conn) bool {
 	return n == 0 && errors.Is(err, io.EOF)
 }
 
+// passed adds one end of a connection for each name to files, and returns the other ends.
+func passed(t *testing.T, files *wire.Files, names []wire.FileName, outcome string) (others []net.Conn) {
+	t.Helper()
+	if outcome == "more files" && len(names) == 1 { // envd receives two at most
+		names = append(names, wire.FileMemory)
+	}
+	for _, name := range names {
+		ours, theirs, err := wire.StreamPair()
+		must.Do(t, err)
+		others = append(others, ours)
+		if outcome == "other files" {
+			name = wire.FileMemory
+		}
+		files.Add(name, theirs)
+	}
+	return others
+}
+
 // TestRequestsOfEnvd checks what each request asks for, and each answer of the server.
 func TestRequestsOfEnvd(t *testing.T) {
 	t.Parallel()
@@ -81,7 +99,7 @@ func TestRequestsOfEnvd(t *testing.T) {
 			return []io.Closer{controller, tty}, err
 		}, wire.Message{Kind: wire.KindTerminal}, wire.KindTerminal, []wire.FileName{wire.FileTerminal, wire.FileTTY}, "room: open a terminal: no"},
 	} {
-		for _, outcome := range []string{"files", "refused", "denied", "other files", "given up"} {
+		for _, outcome := range []string{"files", "more files", "refused", "denied", "other files", "given up"} {
 			ctx, giveUp := context.WithCancel(patience.Context(t))
 			done := make(chan error, 1)
 			go func() {
@@ -99,16 +117,7 @@ func TestRequestsOfEnvd(t *testing.T) {
 				t.Errorf("%s: the server was asked %+v, want %+v", name, m, tt.asked)
 			}
 			answer, sent := wire.Message{Kind: tt.answer, ID: m.ID}, wire.Files{}
-			var others []net.Conn
-			for _, file := range tt.files {
-				ours, theirs, err := wire.StreamPair()
-				must.Do(t, err)
-				others = append(others, ours)
-				if outcome == "other files" {
-					file = wire.FileMemory
-				}
-				sent.Add(file, theirs)
-			}
+			others := passed(t, &sent, tt.files, outcome)
 			switch outcome {
 			case "given up":
 				giveUp()
@@ -135,7 +144,7 @@ func TestRequestsOfEnvd(t *testing.T) {
 			refused, is := errors.AsType[*RefusedError](err)
 			denied := outcome == "denied"
 			switch {
-			case outcome == "files" && err != nil, outcome == "other files" && !errors.Is(err, wire.ErrProtocol):
+			case (outcome == "files" || outcome == "more files") && err != nil, outcome == "other files" && !errors.Is(err, wire.ErrProtocol):
 				t.Errorf("%s, %s: got error %v", name, outcome, err)
 			case (outcome == "refused" || denied) && (!is || refused.Error() != tt.text):
 				t.Errorf("%s, %s: got error %v, want %s", name, outcome, err, tt.text)

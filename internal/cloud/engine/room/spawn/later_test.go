@@ -3,14 +3,17 @@
 package spawn
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -34,6 +37,22 @@ nothing can arrive: "", status 0`, hello.Version)
 			t.Errorf("without%s: got\n%s\nwant\n%s", refused, got, want)
 		}
 		c.ends(t)
+	}
+}
+
+// TestStartLaterWithout checks that there is no child without a control socket.
+//
+//nolint:paralleltest // it looks at the children of the whole process
+func TestStartLaterWithout(t *testing.T) {
+	before, err := orphan.ChildrenOf(os.Getpid())
+	must.Do(t, err)
+	closed, err := os.Open(os.DevNull)
+	must.Do(t, errors.Join(err, closed.Close()))
+	if err := StartLater(closed); !errors.Is(err, unix.EBADF) {
+		t.Errorf("got error %v, want %v", err, unix.EBADF)
+	}
+	if after, err := orphan.ChildrenOf(os.Getpid()); err != nil || !slices.Equal(before, after) {
+		t.Errorf("there were the children %v, and now there are %v and the error %v", before, after, err)
 	}
 }
 

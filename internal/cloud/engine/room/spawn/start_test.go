@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,8 +17,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/calltest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/refusetest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
@@ -39,6 +42,7 @@ func TestMain(m *testing.M) {
 	if errors.Join(err, errSignal, errHere) != nil {
 		os.Exit(1) //nolint:forbidigo // this is the main function
 	}
+	fmt.Fprint(os.Stderr, "started")
 	fmt.Fprintf(control, "limit %d signal %d in %s arguments %q environment %q\n", limit.Cur, signal, here, os.Args, os.Environ())
 	if told, _ := io.ReadAll(control); strings.HasPrefix(string(told), "later") {
 		if err := refusetest.Refuse(strings.TrimPrefix(string(told), "later")); err != nil {
@@ -143,6 +147,27 @@ func TestStart(t *testing.T) {
 	if next, _ := nextStarter(); next != nil || !shared.hasEnded() {
 		t.Errorf("after both have ended: the next thread is %v, and the old one ended: %v", next, shared.hasEnded())
 	}
+}
+
+// TestStderr checks that the standard error of a child is the given file.
+func TestStderr(t *testing.T) {
+	t.Parallel()
+	binary, err := os.Open("/proc/self/exe")
+	must.Do(t, err)
+	defer binary.Close()
+	null, err := os.Open(os.DevNull)
+	must.Do(t, err)
+	defer null.Close()
+	from, to, err := os.Pipe()
+	must.Do(t, err)
+	defer from.Close()
+	p, err := Start(binary, null, to, &syscall.SysProcAttr{}, Placement{})
+	must.Do(t, errors.Join(err, to.Close()))
+	text, err := io.ReadAll(from)
+	if err != nil || string(text) != "started" {
+		t.Errorf("got %q and error %v", text, err)
+	}
+	patience.Receive(t, "the end of the process", p.Done)
 }
 
 // TestStartUnderALimit checks that the child has the limit that was lent for its start.
@@ -262,8 +287,9 @@ func (s *starter) number() int {
 
 // TestUserNamespace checks that the namespace is one of its own with the right owner, and that its
 // process is gone.
+//
+//nolint:paralleltest // it looks at the children of the whole process
 func TestUserNamespace(t *testing.T) {
-	t.Parallel()
 	binary, err := os.Open("/proc/self/exe")
 	must.Do(t, err)
 	defer binary.Close()
@@ -272,6 +298,8 @@ func TestUserNamespace(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("an ordinary user may not be allowed to make user namespaces")
 	}
+	before, err := orphan.ChildrenOf(os.Getpid())
+	must.Do(t, err)
 	space, err := UserNamespace(binary, ids, groups)
 	must.Do(t, err)
 	defer space.Close()
@@ -280,8 +308,22 @@ func TestUserNamespace(t *testing.T) {
 	if got.Dev != own.Dev || got.Ino == own.Ino {
 		t.Errorf("got the file %d of %d, want another of %d than %d", got.Ino, got.Dev, own.Dev, own.Ino)
 	}
-	if _, err := UserNamespace(nil, ids, groups); err == nil {
-		t.Error("no program: got no error")
+	twice := append(ids, ids...)
+	for what, make := range map[string]func() (*os.File, error){
+		"no program":         func() (*os.File, error) { return UserNamespace(nil, ids, groups) },
+		"users that overlap": func() (*os.File, error) { return UserNamespace(binary, twice, groups) },
+		"such groups":        func() (*os.File, error) { return UserNamespace(binary, ids, append(groups, groups...)) },
+	} {
+		if _, err := make(); err == nil {
+			t.Errorf("%s: got no error", what)
+		}
+	}
+	failed, err := calltest.FailNth(t, unix.SYS_OPENAT, 1, unix.EIO, func() error { _, err := UserNamespace(binary, ids, groups); return err })
+	if !failed || !errors.Is(err, unix.EIO) {
+		t.Errorf("without /dev/null: got error %v", err)
+	}
+	if after, err := orphan.ChildrenOf(os.Getpid()); err != nil || !slices.Equal(before, after) {
+		t.Errorf("there were the children %v, and now there are %v and the error %v", before, after, err)
 	}
 }
 
@@ -302,6 +344,25 @@ func TestMapIDs(t *testing.T) {
 	}
 	if got := FirstID(2); got != 2*SlotSize {
 		t.Errorf("the first id of slot 2 is %d, want %d", got, 2*SlotSize)
+	}
+}
+
+// TestReserveThreads checks that the threads are there at once, and stay.
+//
+//nolint:paralleltest // the threads are those of the whole process
+func TestReserveThreads(t *testing.T) {
+	before, err := os.ReadDir("/proc/self/task")
+	must.Do(t, err)
+	wanted := len(before) + 20
+	ReserveThreads(wanted)
+	c, err := startChild(t, Placement{}) // time for threads that end
+	must.Do(t, err)
+	c.says(t)
+	c.ends(t)
+	threads, err := os.ReadDir("/proc/self/task")
+	must.Do(t, err)
+	if len(threads) < wanted {
+		t.Errorf("got %d threads, want %d or more", len(threads), wanted)
 	}
 }
 
