@@ -189,7 +189,7 @@ func TestRunningCommandsTakeNoPlace(t *testing.T) {
 	}
 }
 
-// release gives back a place that a test took. It returns false.
+// release frees a place that a condition of a test has taken. It always returns false.
 func release(s *starts) bool {
 	s.places.Release(1)
 	return false

@@ -203,7 +203,7 @@ func TestFork(t *testing.T) {
 	}
 }
 
-// TestForkThatFails checks the error if a zygote gives no socket, and that a file in its place is closed.
+// TestForkThatFails checks the error for a zygote that passes no socket. A file that it passes instead is closed.
 func TestForkThatFails(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]error{"no file": unix.EAGAIN, "no socket": unix.ENOTSOCK} {

@@ -108,7 +108,7 @@ func (s *apartSandbox) facts(t *testing.T, change func(*facts)) {
 	}
 }
 
-// grow lets the room keep the memory that programs see up to date, and gives the sandbox more of everything.
+// grow starts the updates of the memory that programs see, and then changes all limits of the sandbox.
 func (s *apartSandbox) grow(t *testing.T, room role, id uint64) {
 	t.Helper()
 	var files wire.Files

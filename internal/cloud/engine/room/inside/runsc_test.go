@@ -177,7 +177,8 @@ func runscProgram(t *testing.T) string {
 	return dir
 }
 
-// enterOwnRoot gives this thread a root with the files of the machine and an empty directory for runsc.
+// enterOwnRoot changes the root directory of this thread to one with the files of the machine and an empty
+// directory for runsc.
 func enterOwnRoot(root string) error {
 	err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("tmpfs", root, "tmpfs", 0, ""), os.Mkdir(root+runnerState, 0o700))
 	if err != nil {
