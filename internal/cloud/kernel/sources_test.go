@@ -82,3 +82,23 @@ func TestHistoryIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestOutputIsBounded checks that a kernel keeps nothing of a value that Out no longer has.
+func TestOutputIsBounded(t *testing.T) {
+	t.Parallel()
+	s := attach(t, newKernel(t, richPython(t)))
+	s.run(`import gc; hook = get_ipython().displayhook; hook.cache_size = 4; hook.cull_fraction = 0.5
+class Held:
+    def __repr__(self): return "held"`)
+	for range 6 {
+		s.run("Held()")
+	}
+	for _, tt := range []struct{ code, want string }{
+		{"print(sorted(Out), sorted(get_ipython().history_manager.output_hist_reprs))", "[4, 5, 6, 7] [4, 5, 6, 7]\n"},
+		{"print(sum(isinstance(o, Held) for o in gc.get_objects()), [n for n in ('_2', '_3', '_4') if n in get_ipython().user_ns_hidden])", "4 ['_4']\n"},
+	} {
+		if o := s.run(tt.code); o.stdout != tt.want {
+			t.Errorf("%s: got %s, %+v, want %s", tt.code, o.stdout, o.errors, tt.want)
+		}
+	}
+}

@@ -56,6 +56,17 @@ class Hook(DisplayHook):
     def finish_displayhook(self):
         self._is_active = False  # there is no line to end, and sys.stdout may be any object
 
+    def cull_cache(self):
+        outputs = self.shell.user_ns.get("_oh", {})
+        before = list(outputs)
+        super().cull_cache()
+        # IPython leaves each value that it removes from Out in another namespace, and its text in the
+        # history.
+        for cell in before:
+            if cell not in outputs:
+                self.shell.user_ns_hidden.pop("_%d" % cell, None)
+                self.shell.history_manager.output_hist_reprs.pop(cell, None)
+
     def write_format_data(self, format_dict, md_dict=None):
         self.shell.kernel.display("execute_result", format_dict, md_dict, execution_count=self.prompt_count)
 
