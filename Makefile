@@ -255,6 +255,7 @@ soak: deps ## run what takes too long for every test: all with -race, a million 
 	SOAK=1 go test -vet=off -count=1 -timeout=30m -run '^TestKilled$$' ./internal/cloud/store
 	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^Test(KilledWhile|ErrorThenRun$$)' ./internal/e2e
 	SOAK=1 go test -vet=off -count=1 -timeout=180m -run '^TestMany(Cells|Sandboxes)$$' ./internal/e2e
+	SOAK=1 go test -vet=off -count=1 -timeout=30m -run '^TestManyHandles$$' ./sandbox
 	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^Test(KernelRequests|Escape)$$' ./internal/cloud/engine/room
 	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^TestClients$$' ./internal/interop
 	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^TestRandomDeltas$$' ./sandbox/agent
