@@ -93,11 +93,23 @@ type serviceValue struct{}
 // a real Python.
 func TestLocalScripts(t *testing.T) {
 	t.Parallel()
+	localScripts(t, "testdata/local")
+}
+
+// TestAccountScripts is like TestLocalScripts. The outcome of its scripts may depend on the account: they are about
+// the cloud's place, processes and files, isolation, ownership and limits.
+func TestAccountScripts(t *testing.T) {
+	t.Parallel()
+	localScripts(t, "testdata/account")
+}
+
+func localScripts(t *testing.T, directory string) {
+	t.Helper()
 	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run a local cloud
 	cache, err := os.UserCacheDir()
 	must.Do(t, err)
 	testscript.Run(t, testscript.Params{
-		Dir:           "testdata/local",
+		Dir:           directory,
 		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("CLOSED", closedAddress)

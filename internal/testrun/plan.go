@@ -65,7 +65,7 @@ var module = plan{
 	// Tests that touch accounts, isolation, control groups, maps of ids, or files of
 	// the account. All others behave the same for every account.
 	ordinary: map[string][]string{
-		"cli":                               {"TestLocalScripts", "TestRunIsStopped"},
+		"cli":                               {"TestAccountScripts", "TestRunIsStopped"},
 		"cli/internal/cmd/local":            {"asker_test.go", "prune_test.go", "trust_test.go"},
 		"cli/internal/localcloud":           {"allowed_test.go", "place_test.go", "shared_test.go"},
 		"examples/quickstart":               nil,
