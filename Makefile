@@ -108,14 +108,11 @@ short: format words build ## what an edit needs, in under a minute: format, Engl
 format: ## fail when a file is not gofmt-ed
 	@files=$$(gofmt -l $(GOFILES)); if [ -n "$$files" ]; then echo "not gofmt-ed: $$files" >&2; exit 1; fi
 
-# Vet wants no more of what is compiled than its types: nothing is optimized.
+OTHERS = $(addsuffix /amd64,$(filter-out $(shell go env GOOS),linux darwin windows))
 .PHONY: vet
-vet: ## go vet for Linux, macOS and Windows, but for this system's, which is among the linters; the client also for FreeBSD and 32 bits
-	@vetting=(); for system in $(filter-out $(shell go env GOOS),linux darwin windows); do \
-		echo "GOOS=$$system go vet ./..."; GOOS=$$system go vet -gcflags='all=-N -l' ./... & vetting+=($$!); done; \
-	for system in $(CLIENTS); do \
-		echo "$$system: go vet $(CLIENT)"; GOOS=$${system%/*} GOARCH=$${system#*/} go vet -gcflags='all=-N -l' $(CLIENT) & vetting+=($$!); done; \
-	status=0; for job in "$${vetting[@]}"; do wait "$$job" || status=1; done; exit "$$status"
+vet: $(BIN)/lint ## go vet's checks for Linux, macOS and Windows, but for this system's, which are among the linters; the client also for FreeBSD and 32 bits
+	$(BIN)/lint systems $(OTHERS) -- ./...
+	$(BIN)/lint systems $(CLIENTS) -- $(CLIENT)
 
 # Go knows whether it is up to date. It is the same for every commit and checkout,
 # because go vet remembers for each tool what it found.

@@ -3,7 +3,9 @@
 //	go vet -vettool=.tmp/bin/lint -every-package ./...
 //
 // go vet keeps the findings of a package until the package or one of its imports changes.
-// linters.go lists the checks, with their reasons.
+// linters.go lists the checks, with their reasons. For other systems, only go vet's checks are done:
+//
+//	.tmp/bin/lint systems windows/amd64 darwin/amd64 -- ./...
 //
 // Findings are mended, not silenced. If a finding is wrong, a comment says why:
 //
@@ -15,6 +17,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/tools/go/analysis"
@@ -27,6 +30,13 @@ import (
 var _ = flag.Bool("every-package", false, "the packages to look at are all there are; kept apart from the findings of other runs")
 
 func main() {
+	if split := slices.Index(os.Args, "--"); split > 1 && os.Args[1] == "systems" {
+		if err := lintSystems(os.Args[2:split], os.Args[split+1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	analyzers, err := wanted(os.Args[len(os.Args)-1])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "lint:", err)
