@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -22,6 +24,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // Run runs the commands of each file of testdata/calls. A file has blocks of lines:
@@ -154,7 +157,17 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func runBlock(t *testing.T, commands func(*cmdutil.Factory) []*cobra.Command, block string) string {
 	t.Helper()
 	s := &service{}
-	server := httptest.NewServer(s)
+	server := httptest.NewUnstartedServer(s)
+	var connections atomic.Int64
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			connections.Add(1)
+		case http.StateClosed, http.StateHijacked:
+			connections.Add(-1)
+		}
+	}
+	server.Start()
 	defer server.Close()
 	t.Setenv("E2B_SANDBOX_URL", server.URL)
 	var kept, args, input []string
@@ -200,6 +213,9 @@ func runBlock(t *testing.T, commands func(*cmdutil.Factory) []*cobra.Command, bl
 		ios.InIsData, ios.InIsTerminal, ios.OutIsTerminal, ios.ErrIsTerminal, ios.OutWidth, ios.ErrWidth = false, true, true, true, 60, 60
 	}
 	err := Execute(t, ios, commands, append([]string{"--api-url", server.URL}, args...)...)
+	if !actions { // there, the transport masks secrets, and does not belong to the client
+		patience.Until(t, "the command has closed its connections: "+strings.Join(args, " "), func() bool { return connections.Load() == 0 })
+	}
 	if sorted {
 		slices.Sort(s.sent)
 	}
