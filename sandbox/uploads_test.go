@@ -91,9 +91,16 @@ func TestReadsOfAnUpload(t *testing.T) {
 		var told int64
 		var ended error
 		s := &source{
-			r: test.r, length: test.length, progress: newProgress(func(n int64) { told = n }),
+			length: test.length, progress: newProgress(func(n int64) { told = n }),
 			idle: newIdleTimer(time.Hour, func(err error) { ended = err }),
 		}
+		reads := 0
+		s.r = readerFunc(func(p []byte) (int, error) {
+			if reads++; s.silent() != reads {
+				t.Errorf("%s: during read %d, the one in progress is %d", test.what, reads, s.silent())
+			}
+			return test.r.Read(p)
+		})
 		text, err := io.ReadAll(s)
 		s.progress.finish()
 		if string(text) != test.text || !errors.Is(err, test.err) || told != int64(len(text)) || s.sent != told || s.silent() != 0 {
