@@ -269,3 +269,25 @@ func TestLabelOfAGitFile(t *testing.T) {
 		}
 	}
 }
+
+// TestLastEventOfACommand checks that the last event is the end of the command, or the error with which it was lost.
+func TestLastEventOfACommand(t *testing.T) {
+	t.Parallel()
+	result := &CommandResult{ExitCode: 3}
+	for _, test := range []struct {
+		err, last error
+		exit      *CommandResult
+	}{{nil, nil, result}, {&ExitError{result}, nil, result}, {ErrCommandLost, ErrCommandLost, nil}} {
+		events := 0
+		(&Command{result: result, err: test.err}).last(func(event CommandEvent, err error) bool {
+			events++
+			if event.Exit != test.exit || !errors.Is(err, test.last) || test.last == nil && err != nil {
+				t.Errorf("after %v: got %+v and error %v, want %v and %v", test.err, event, err, test.exit, test.last)
+			}
+			return true
+		})
+		if events != 1 {
+			t.Errorf("after %v: %d events, want one", test.err, events)
+		}
+	}
+}
