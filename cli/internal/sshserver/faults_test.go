@@ -32,11 +32,15 @@ type daemon struct {
 	processconnect.UnimplementedProcessHandler
 	stat   error
 	kind   filesystem.FileType
+	target string // of a link; its own description fails with stat
 	output string // of each program
 	ran    []string
 }
 
 func (d *daemon) Stat(_ context.Context, r *rpc.Request[filesystem.StatRequest]) (*rpc.Response[filesystem.StatResponse], error) {
+	if d.target != "" && r.Msg.GetPath() != d.target {
+		return rpc.NewResponse(&filesystem.StatResponse{Entry: &filesystem.EntryInfo{Name: "link", Path: "/link", Permissions: "Lrwxrwxrwx", SymlinkTarget: &d.target}}), nil
+	}
 	if d.stat != nil {
 		return nil, d.stat
 	}
@@ -206,6 +210,46 @@ func TestRequestsThatFail(t *testing.T) {
 	}
 }
 
+// TestDescriptions checks the description of a file, of a link and of the target of a link, and that a failure is not an empty one.
+func TestDescriptions(t *testing.T) {
+	t.Parallel()
+	refused, missing := rpc.NewError(rpc.CodePermissionDenied, errors.New("refused")), rpc.NewError(rpc.CodeNotFound, errors.New("none"))
+	d := &daemon{}
+	f := &files{server: d.server(t), life: t.Context()}
+	list, stat, lstat := func() (sftp.ListerAt, error) { return f.Filelist(sftp.NewRequest("List", "/link")) }, func() (sftp.ListerAt, error) { return f.Filelist(sftp.NewRequest("Stat", "/link")) },
+		func() (sftp.ListerAt, error) { return f.Lstat(sftp.NewRequest("Lstat", "/link")) }
+	for _, test := range []struct {
+		what   string
+		call   func() (sftp.ListerAt, error)
+		target string
+		stat   error
+		name   string
+		link   bool
+		err    error
+	}{
+		{"a file", stat, "", nil, "f", false, nil}, {"a refused file", stat, "", refused, "", false, sftp.ErrSSHFxPermissionDenied}, {"a missing file", lstat, "", missing, "", false, sftp.ErrSSHFxNoSuchFile},
+		{"a link", lstat, "/f", nil, "link", true, nil}, {"a link to a refused file", lstat, "/f", refused, "link", true, nil}, {"the target of a link", stat, "/f", nil, "link", false, nil},
+		{"a refused target", stat, "/f", refused, "", false, sftp.ErrSSHFxPermissionDenied}, {"a missing target", stat, "/f", missing, "", false, sftp.ErrSSHFxNoSuchFile},
+		{"a link to itself", stat, "/link", nil, "f", false, nil}, {"a list", list, "", nil, "", false, rpcUnimplemented},
+	} {
+		d.target, d.stat = test.target, test.stat
+		found, err := test.call()
+		if test.err != nil {
+			if found != nil || err == nil || test.err != rpcUnimplemented && !errors.Is(err, test.err) { //nolint:errorlint // the value itself
+				t.Errorf("%s: got %v and error %v, want %v", test.what, found, err, test.err)
+			}
+			continue
+		}
+		infos := make([]os.FileInfo, 2)
+		if n, _ := found.ListAt(infos, 0); err != nil || n != 1 || infos[0].Name() != test.name || (infos[0].Mode()&fs.ModeSymlink != 0) != test.link {
+			t.Errorf("%s: got %d and error %v, want %s, a link: %v", test.what, n, err, test.name, test.link)
+		}
+	}
+}
+
+// rpcUnimplemented stands for any error.
+var rpcUnimplemented = errors.New("any error")
+
 // TestRelaysThatFail checks the reason of a relay that has not connected, and what ends one that has.
 func TestRelaysThatFail(t *testing.T) {
 	t.Parallel()
@@ -237,6 +281,29 @@ func TestRelaysThatFail(t *testing.T) {
 	r.channel = failingChannel{err: mine}
 	must.Is(t, r.output([]byte("x")), mine)
 	must.Is(t, net.Conn(streams{}).SetDeadline(time.Time{}), errors.ErrUnsupported)
+}
+
+// TestSessionsAreUnlocked checks that the program of a session, and the last window before it, are noted, and that other requests can be
+// made afterwards.
+func TestSessionsAreUnlocked(t *testing.T) {
+	t.Parallel()
+	c := &session{pty: &terminalRequest{}}
+	if !c.changeWindow(t.Context(), ssh.Marshal(windowRequest{Cols: 7, Rows: 8})) || !c.mu.TryLock() {
+		t.Fatal("a window before the program was refused, or keeps the lock")
+	}
+	c.mu.Unlock()
+	var sizes []int
+	window := c.runs(5, func(_ context.Context, cols, rows int) error { sizes = append(sizes, cols, rows); return nil })
+	if window == nil || window.Cols != 7 || window.Rows != 8 || c.pid != 5 || !c.mu.TryLock() {
+		t.Fatalf("got the window %+v and the process %d, or the lock is kept", window, c.pid)
+	}
+	c.mu.Unlock()
+	if !c.changeWindow(t.Context(), ssh.Marshal(windowRequest{Cols: 1 << 16, Rows: 9})) || len(sizes) != 2 || sizes[0] != 1<<16-1 || sizes[1] != 9 {
+		t.Errorf("got the sizes %v, want those that a terminal can have", sizes)
+	}
+	if c.pty = nil; c.changeWindow(t.Context(), ssh.Marshal(windowRequest{})) {
+		t.Error("the window of no terminal was changed")
+	}
 }
 
 // failingChannel is a channel that takes nothing.
