@@ -117,6 +117,23 @@ type service struct {
 	mu      sync.Mutex
 	answers []answer
 	sent    []string
+
+	connections atomic.Int64 // that are open
+}
+
+// start starts a server of the service.
+func (s *service) start() *httptest.Server {
+	server := httptest.NewUnstartedServer(s)
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			s.connections.Add(1)
+		case http.StateClosed, http.StateHijacked:
+			s.connections.Add(-1)
+		}
+	}
+	server.Start()
+	return server
 }
 
 func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -159,17 +176,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func runBlock(t *testing.T, commands func(*cmdutil.Factory) []*cobra.Command, block string) string {
 	t.Helper()
 	s := &service{}
-	server := httptest.NewUnstartedServer(s)
-	var connections atomic.Int64
-	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		switch state {
-		case http.StateNew:
-			connections.Add(1)
-		case http.StateClosed, http.StateHijacked:
-			connections.Add(-1)
-		}
-	}
-	server.Start()
+	server := s.start()
 	defer server.Close()
 	t.Setenv("E2B_SANDBOX_URL", server.URL)
 	var kept, args, input []string
@@ -221,22 +228,29 @@ func runBlock(t *testing.T, commands func(*cmdutil.Factory) []*cobra.Command, bl
 	}
 	err := Execute(t, ios, commands, args...)
 	if !actions { // there, the transport masks secrets, and does not belong to the client
-		patience.Until(t, "the command has closed its connections: "+strings.Join(args, " "), func() bool { return connections.Load() == 0 })
+		patience.Until(t, "the command has closed its connections: "+strings.Join(args, " "), func() bool { return s.connections.Load() == 0 })
 	}
 	if sorted {
 		slices.Sort(s.sent)
 	}
 	here, wrong := os.Getwd()
 	must.Do(t, wrong)
+	names := strings.NewReplacer(server.URL, "URL", os.Getenv("HOME"), "HOME", here, "HERE")
 	for _, part := range []struct{ kind, text string }{{">", strings.Join(s.sent, "\n")}, {"|", out.String()}, {"!", errs.String()}, {"=", message(err)}} {
-		if part.text == "" {
-			continue
-		}
-		for line := range strings.SplitSeq(strings.TrimSuffix(part.text, "\n"), "\n") {
-			kept = append(kept, strings.TrimRight(part.kind+" "+steady(strings.NewReplacer(server.URL, "URL", os.Getenv("HOME"), "HOME", here, "HERE").Replace(line)), " "))
-		}
+		kept = append(kept, linesOf(part.kind, part.text, names)...)
 	}
 	return strings.Join(kept, "\n")
+}
+
+// linesOf returns the lines of a text, with a kind in front of each.
+func linesOf(kind, text string, names *strings.Replacer) (lines []string) {
+	if text == "" {
+		return nil
+	}
+	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+		lines = append(lines, strings.TrimRight(kind+" "+steady(names.Replace(line)), " "))
+	}
+	return lines
 }
 
 // steady returns a line in which NOW stands for each time of the last minutes, TIME for a duration, and ID for a random text.
