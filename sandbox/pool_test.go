@@ -30,6 +30,7 @@ type farm struct {
 	refuse  func() *http.Response // answers a creation; nil or a nil answer: there is one
 	unwell  map[string]int        // statuses of the daemons' health
 	refresh int                   // status of the answer to a renewal; 0 is success
+	kill    int                   // status of the answer to a kill; 0 is success
 }
 
 func newFarm() *farm { return &farm{alive: map[string]bool{}, unwell: map[string]int{}} }
@@ -77,6 +78,8 @@ func (f *farm) RoundTrip(r *http.Request) (*http.Response, error) {
 		return answered(502, "", `{"sandboxId":"`+asked+`","message":"The sandbox was not found","code":502}`), nil
 	case asked != "" && f.unwell[asked] > 0:
 		return answered(f.unwell[asked], "", ""), nil
+	case r.Method == http.MethodDelete && f.kill != 0:
+		return answered(f.kill, "", `{"code":403,"message":"no"}`), nil
 	case r.Method == http.MethodDelete:
 		delete(f.alive, r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:])
 	case strings.HasSuffix(r.URL.Path, "/refreshes") && f.refresh != 0:

@@ -108,7 +108,14 @@ func TestFSFails(t *testing.T) {
 	must.Do(t, os.Symlink("nowhere", filepath.Join(home, "broken")))
 	files := sb.Files.FS(patience.Context(t), "")
 	calls := map[string]func(name string) error{
-		"open": func(name string) error { return second(files.Open(name)) }, "stat": func(name string) error { return second(fs.Stat(files, name)) },
+		"open": func(name string) error {
+			f, err := files.Open(name)
+			if err == nil {
+				err = f.Close()
+			}
+			return err
+		},
+		"stat":  func(name string) error { return second(fs.Stat(files, name)) },
 		"lstat": func(name string) error { return second(fs.Lstat(files, name)) }, "readlink": func(name string) error { return second(fs.ReadLink(files, name)) },
 		"readfile": func(name string) error { return second(fs.ReadFile(files, name)) }, "readdir": func(name string) error { return second(fs.ReadDir(files, name)) },
 		"sub": func(name string) error { return second(fs.Sub(files, name)) },

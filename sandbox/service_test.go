@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -19,6 +20,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/pipetest"
 )
 
@@ -91,8 +93,39 @@ func (s *service) client(opts ...ClientOption) *Client {
 	}
 	c, err := NewClient(append(usual, opts...)...)
 	must.Do(s.t, err)
-	s.t.Cleanup(func() { c.Close() })
+	bodies := &openBodies{RoundTripper: c.http.Transport}
+	c.http.Transport = bodies
+	s.t.Cleanup(func() {
+		c.Close()
+		patience.Until(s.t, "every answer of a port has been closed", func() bool { return bodies.n.Load() == 0 })
+	})
 	return c
+}
+
+// openBodies is a transport that counts the answers that were not closed.
+type openBodies struct {
+	http.RoundTripper
+	n atomic.Int64
+}
+
+func (o *openBodies) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := o.RoundTripper.RoundTrip(r)
+	if err != nil || answer.StatusCode == http.StatusSwitchingProtocols {
+		return answer, err
+	}
+	o.n.Add(1)
+	answer.Body = &openBody{answer.Body, sync.OnceFunc(func() { o.n.Add(-1) })}
+	return answer, nil
+}
+
+type openBody struct {
+	io.ReadCloser
+	closed func()
+}
+
+func (o *openBody) Close() error {
+	o.closed()
+	return o.ReadCloser.Close()
 }
 
 // sandbox creates a sandbox that is closed at the end of the test.

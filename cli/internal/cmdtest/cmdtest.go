@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -22,6 +24,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // Run runs the commands of each file of testdata/calls. A file has blocks of lines:
@@ -32,14 +35,16 @@ import (
 //	? GET /path 200 {...}     an answer of the service; "..." at the end of a path stands for any end; others are 404.
 //	                          A call of the daemon in a sandbox has its messages as JSON, those of a stream in an array
 //	- no key                  the user has no key; with "- full", standard output is a file on a full disk,
-//	                          and with "- actions" the command runs in a step of GitHub Actions
+//	                          with "- actions" the command runs in a step of GitHub Actions,
+//	                          and with "- environ" the address of the service is in E2B_API_URL
 //	~ in any order            the requests are sorted, because the command sends them at the same time
 //	> POST /path {...}        a request that the command sends, in their order
 //	| a line                  a line of standard output
 //	! a line                  a line of standard error
 //	= an error                the error of the command
 //
-// URL stands for the address of the service, HOME for the directory of the user, and NOW for a time of the last minutes.
+// URL stands for the address of the service, HOME for the directory of the user, HERE for the current directory, NOW for a time of the last minutes,
+// TIME for a time behind a middle dot, and ID for a random text of 26 letters and digits.
 // Run also compares the names of the commands, and which parts of their help they have, with testdata/names.txt.
 //
 // With the environment variable UPDATE_CALLS it writes the last four kinds of lines and the names anew.
@@ -112,6 +117,23 @@ type service struct {
 	mu      sync.Mutex
 	answers []answer
 	sent    []string
+
+	connections atomic.Int64 // that are open
+}
+
+// start starts a server of the service.
+func (s *service) start() *httptest.Server {
+	server := httptest.NewUnstartedServer(s)
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			s.connections.Add(1)
+		case http.StateClosed, http.StateHijacked:
+			s.connections.Add(-1)
+		}
+	}
+	server.Start()
+	return server
 }
 
 func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -154,11 +176,11 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func runBlock(t *testing.T, commands func(*cmdutil.Factory) []*cobra.Command, block string) string {
 	t.Helper()
 	s := &service{}
-	server := httptest.NewServer(s)
+	server := s.start()
 	defer server.Close()
 	t.Setenv("E2B_SANDBOX_URL", server.URL)
 	var kept, args, input []string
-	terminal, sorted, full, actions, key := false, false, false, false, "e2b_00"
+	terminal, sorted, full, actions, environ, key := false, false, false, false, false, "e2b_00"
 	for line := range strings.SplitSeq(block, "\n") {
 		kind, rest, _ := strings.Cut(line, " ")
 		switch kind {
@@ -179,7 +201,7 @@ func runBlock(t *testing.T, commands func(*cmdutil.Factory) []*cobra.Command, bl
 		case "~":
 			sorted = true
 		case "-":
-			full, actions = rest == "full", rest == "actions"
+			full, actions, environ = full || rest == "full", actions || rest == "actions", environ || rest == "environ"
 			if rest == "no key" {
 				key = ""
 			}
@@ -199,23 +221,42 @@ func runBlock(t *testing.T, commands func(*cmdutil.Factory) []*cobra.Command, bl
 	if terminal {
 		ios.InIsData, ios.InIsTerminal, ios.OutIsTerminal, ios.ErrIsTerminal, ios.OutWidth, ios.ErrWidth = false, true, true, true, 60, 60
 	}
-	err := Execute(t, ios, commands, append([]string{"--api-url", server.URL}, args...)...)
+	if t.Setenv("E2B_API_URL", ""); environ {
+		t.Setenv("E2B_API_URL", server.URL)
+	} else {
+		args = append([]string{"--api-url", server.URL}, args...)
+	}
+	err := Execute(t, ios, commands, args...)
+	if !actions { // there, the transport masks secrets, and does not belong to the client
+		patience.Until(t, "the command has closed its connections: "+strings.Join(args, " "), func() bool { return s.connections.Load() == 0 })
+	}
 	if sorted {
 		slices.Sort(s.sent)
 	}
+	here, wrong := os.Getwd()
+	must.Do(t, wrong)
+	names := strings.NewReplacer(server.URL, "URL", os.Getenv("HOME"), "HOME", here, "HERE")
 	for _, part := range []struct{ kind, text string }{{">", strings.Join(s.sent, "\n")}, {"|", out.String()}, {"!", errs.String()}, {"=", message(err)}} {
-		if part.text == "" {
-			continue
-		}
-		for line := range strings.SplitSeq(strings.TrimSuffix(part.text, "\n"), "\n") {
-			kept = append(kept, strings.TrimRight(part.kind+" "+steady(strings.NewReplacer(server.URL, "URL", os.Getenv("HOME"), "HOME").Replace(line)), " "))
-		}
+		kept = append(kept, linesOf(part.kind, part.text, names)...)
 	}
 	return strings.Join(kept, "\n")
 }
 
-// steady returns a line in which NOW stands for each time of the last minutes.
+// linesOf returns the lines of a text, with a kind in front of each.
+func linesOf(kind, text string, names *strings.Replacer) (lines []string) {
+	if text == "" {
+		return nil
+	}
+	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+		lines = append(lines, strings.TrimRight(kind+" "+steady(names.Replace(line)), " "))
+	}
+	return lines
+}
+
+// steady returns a line in which NOW stands for each time of the last minutes, TIME for a duration, and ID for a random text.
 func steady(line string) string {
+	line = regexp.MustCompile(`\b[A-Z2-7]{26}\b`).ReplaceAllString(line, "ID")
+	line = regexp.MustCompile(`· [0-9.]+(ms|s)\b`).ReplaceAllString(line, "· TIME")
 	return regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z`).ReplaceAllStringFunc(line, func(text string) string {
 		if at, err := time.Parse(time.RFC3339, text); err == nil && time.Since(at).Abs() < 10*time.Minute {
 			return "NOW"

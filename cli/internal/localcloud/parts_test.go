@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -254,5 +255,15 @@ func TestPlacesBeside(t *testing.T) {
 	}
 	if _, _, err := LogFile(""); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), testRecord.URL) {
 		t.Errorf("of a cloud without a log: got error %v", err)
+	}
+}
+
+// TestBackgroundThatCannotStart checks that a program which the system does not start is an error with the system's reason.
+func TestBackgroundThatCannotStart(t *testing.T) {
+	t.Parallel()
+	place := Place{dir: t.TempDir()}
+	_, err := place.startBackground(t.Context(), Settings{Flags: []string{"--a\x00b"}})
+	if !errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), "starting a local cloud in the background: ") {
+		t.Errorf("got error %v, want %v", err, syscall.EINVAL)
 	}
 }

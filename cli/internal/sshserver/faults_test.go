@@ -1,0 +1,318 @@
+package sshserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	rpc "connectrpc.com/connect"
+	"github.com/pkg/sftp"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+	"github.com/e2bctl/e2bctl/internal/gen/filesystem/filesystemconnect"
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
+	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// daemon is a sandbox whose answers a test chooses.
+type daemon struct {
+	filesystemconnect.UnimplementedFilesystemHandler
+	processconnect.UnimplementedProcessHandler
+	stat   error
+	kind   filesystem.FileType
+	target string // of a link; its own description fails with stat
+	output string // of each program
+	ran    []string
+}
+
+func (d *daemon) Stat(_ context.Context, r *rpc.Request[filesystem.StatRequest]) (*rpc.Response[filesystem.StatResponse], error) {
+	if d.target != "" && r.Msg.GetPath() != d.target {
+		return rpc.NewResponse(&filesystem.StatResponse{Entry: &filesystem.EntryInfo{Name: "link", Path: "/link", Permissions: "Lrwxrwxrwx", SymlinkTarget: &d.target}}), nil
+	}
+	if d.stat != nil {
+		return nil, d.stat
+	}
+	permissions := "-rw-r--r--"
+	if d.kind == filesystem.FileType_FILE_TYPE_DIRECTORY {
+		permissions = "drwxr-xr-x"
+	}
+	return rpc.NewResponse(&filesystem.StatResponse{Entry: &filesystem.EntryInfo{Name: "f", Path: "/f", Type: d.kind, Size: 3, Permissions: permissions}}), nil
+}
+
+func (d *daemon) Start(_ context.Context, r *rpc.Request[process.StartRequest], to *rpc.ServerStream[process.StartResponse]) error {
+	d.ran = append(d.ran, strings.Join(r.Msg.GetProcess().GetArgs(), " "))
+	if d.output == "" {
+		return rpc.NewError(rpc.CodePermissionDenied, errors.New("refused"))
+	}
+	for _, event := range []*process.ProcessEvent{
+		{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: 7}}},
+		{Event: &process.ProcessEvent_Data{Data: &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Stdout{Stdout: []byte(d.output)}}}},
+		{Event: &process.ProcessEvent_End{End: &process.ProcessEvent_EndEvent{Exited: true, Status: "exit status 0"}}},
+	} {
+		if err := to.Send(&process.StartResponse{Event: event}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// server returns a server of the daemon's sandbox.
+func (d *daemon) server(t *testing.T) *server {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.Handle(filesystemconnect.NewFilesystemHandler(d))
+	mux.Handle(processconnect.NewProcessHandler(d))
+	mux.HandleFunc("POST /v2/sandboxes", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, `{"sandboxID":"i1","templateID":"t","envdVersion":"0.6.13"}`)
+	})
+	service := httptest.NewServer(mux)
+	t.Cleanup(service.Close)
+	client, err := sandbox.NewClient(sandbox.WithAPIKey("e2b_00"), sandbox.WithAPIURL(service.URL), sandbox.WithSandboxURL(service.URL), sandbox.WithMaxRetries(0), sandbox.WithEnvFile(""))
+	must.Do(t, err)
+	t.Cleanup(func() { must.Do(t, client.Close()) })
+	sb, err := client.Create(t.Context())
+	must.Do(t, err)
+	t.Cleanup(func() { must.Do(t, sb.Detach()) })
+	return &server{Config: Config{Sandbox: sb, Message: func(err error) string { return "message of " + err.Error() }}, user: "u"}
+}
+
+// channel is a channel whose reads end with an error.
+type channel struct {
+	ssh.Channel
+	read func() error
+}
+
+func (c channel) Read([]byte) (int, error)    { return 0, c.read() }
+func (c channel) Write(p []byte) (int, error) { return len(p), nil }
+func (c channel) Close() error                { return nil }
+
+// TestEndsOfSftp checks which ends of an sftp session are errors.
+func TestEndsOfSftp(t *testing.T) {
+	t.Parallel()
+	d := &daemon{kind: filesystem.FileType_FILE_TYPE_DIRECTORY}
+	s := d.server(t)
+	broken := errors.New("broken")
+	refused := rpc.NewError(rpc.CodePermissionDenied, errors.New("refused"))
+	for _, test := range []struct {
+		what       string
+		stat, read error
+		ended      bool // the context
+		want       error
+	}{
+		{"the client leaves", nil, io.EOF, false, nil}, {"the channel breaks", nil, broken, false, broken}, {"the channel breaks at the end", nil, broken, true, nil},
+		{"the sandbox refuses", refused, io.EOF, false, fs.ErrPermission},
+	} {
+		d.stat = test.stat
+		ctx, cancel := context.WithCancel(t.Context())
+		read := func() error {
+			if test.ended {
+				cancel()
+			}
+			return test.read
+		}
+		_, err := (&session{server: s, channel: channel{read: read}}).sftp(ctx)
+		if !errors.Is(err, test.want) || test.want == nil && err != nil {
+			t.Errorf("%s: got error %v, want %v", test.what, err, test.want)
+		}
+		cancel()
+	}
+}
+
+// TestRefusedFilesAreNotOpen checks that a file that cannot be opened is an error of the right status, and does not count as open.
+func TestRefusedFilesAreNotOpen(t *testing.T) {
+	t.Parallel()
+	d := &daemon{}
+	f := &files{server: d.server(t), life: t.Context(), writing: map[string]*writer{}}
+	missing, refused := rpc.NewError(rpc.CodeNotFound, errors.New("none")), rpc.NewError(rpc.CodePermissionDenied, errors.New("refused"))
+	const file, directory = filesystem.FileType_FILE_TYPE_FILE, filesystem.FileType_FILE_TYPE_DIRECTORY
+	const read, write, create, exclusive = 1, 2, 2 | 8, 2 | 8 | 32 // of the protocol
+	for _, test := range []struct {
+		what  string
+		stat  error
+		kind  filesystem.FileType
+		open  int
+		flags uint32
+		want  string
+	}{
+		{"a file", nil, file, 0, read, ""}, {"missing", missing, file, 0, read, sftp.ErrSSHFxNoSuchFile.Error()}, {"refused", refused, file, 0, read, sftp.ErrSSHFxPermissionDenied.Error()},
+		{"a directory", nil, directory, 0, read, "it is a directory"}, {"the last", nil, file, maxOpen - 1, read, ""}, {"too many", nil, file, maxOpen, read, "at most 100 files"},
+		{"a file to write", nil, file, 0, write, ""}, {"missing to write", missing, file, 0, write, sftp.ErrSSHFxNoSuchFile.Error()}, {"refused to write", refused, file, 0, create, sftp.ErrSSHFxPermissionDenied.Error()},
+		{"a directory to write", nil, directory, 0, create, "it is a directory"}, {"too many to write", nil, file, maxOpen, create, "at most 100 files"}, {"another", nil, file, 0, exclusive, os.ErrExist.Error()},
+	} {
+		d.stat, d.kind, f.open = test.stat, test.kind, test.open
+		request := sftp.NewRequest("Open", "/f")
+		request.Flags = test.flags
+		var err error
+		if test.flags == read {
+			_, err = f.Fileread(request)
+		} else {
+			_, err = f.Filewrite(request)
+		}
+		opened := 0
+		if test.want == "" {
+			opened = 1
+		}
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) || f.open != test.open+opened {
+			t.Errorf("%s: got error %v and %d open, want %q and %d", test.what, err, f.open, test.want, test.open+opened)
+		}
+	}
+}
+
+// TestRequestsThatFail checks requests that no client of the other tests sends, and answers that no sandbox should give.
+func TestRequestsThatFail(t *testing.T) {
+	t.Parallel()
+	d := &daemon{output: "no numbers"}
+	f := &files{server: d.server(t), life: t.Context(), writing: map[string]*writer{}}
+	if err := f.Filecmd(sftp.NewRequest("Chat", "/f")); !errors.Is(err, sftp.ErrSSHFxOpUnsupported) || len(d.ran) > 0 {
+		t.Errorf("an unknown request: got error %v, and ran %q", err, d.ran)
+	}
+	must.Do(t, f.change(t.Context(), "/f", sftp.FileAttrFlags{}, &sftp.FileStat{}))
+	if len(d.ran) > 0 {
+		t.Errorf("a change of nothing has run %q", d.ran)
+	}
+	if s, err := f.StatVFS(sftp.NewRequest("StatVFS", "/")); err == nil || s != nil || !strings.Contains(err.Error(), `printed "no numbers"`) {
+		t.Errorf("a program that prints no numbers: got %v and error %v", s, err)
+	}
+	d.output = "1 2 3 4 5 6 7 8"
+	if s, err := f.StatVFS(sftp.NewRequest("StatVFS", "/")); err != nil || *s != (sftp.StatVFS{Bsize: 1, Frsize: 2, Blocks: 3, Bfree: 4, Bavail: 5, Files: 6, Ffree: 7, Favail: 7, Namemax: 8}) {
+		t.Errorf("got %+v and error %v", s, err)
+	}
+	d.output = ""
+	if _, err := f.StatVFS(sftp.NewRequest("StatVFS", "/")); err == nil || !strings.Contains(err.Error(), "message of sandbox: ") {
+		t.Errorf("a refused program: got error %v", err)
+	}
+	broken := errors.New("broken")
+	f.writing["/f"] = &writer{err: broken}
+	size := sftp.NewRequest("Setstat", "/f")
+	size.Flags, size.Attrs = 1, make([]byte, 8) // a length of 0
+	d.ran = nil
+	if err := f.Filecmd(size); err == nil || !strings.Contains(err.Error(), "broken") || len(d.ran) > 0 {
+		t.Errorf("the length of a file whose writing failed: got error %v, and ran %q", err, d.ran)
+	}
+	early := &writer{early: map[int64][]byte{3: []byte("x")}, open: func(int64, bool) *upload {
+		return newUpload(t.Context(), func(context.Context, io.Reader) error { return broken })
+	}}
+	if err := early.flush(); !errors.Is(err, broken) {
+		t.Errorf("bytes that came early cannot be written: got error %v", err)
+	}
+}
+
+// TestDescriptions checks the description of a file, of a link and of the target of a link, and that a failure is not an empty one.
+func TestDescriptions(t *testing.T) {
+	t.Parallel()
+	refused, missing := rpc.NewError(rpc.CodePermissionDenied, errors.New("refused")), rpc.NewError(rpc.CodeNotFound, errors.New("none"))
+	d := &daemon{}
+	f := &files{server: d.server(t), life: t.Context()}
+	list, stat, lstat := func() (sftp.ListerAt, error) { return f.Filelist(sftp.NewRequest("List", "/link")) }, func() (sftp.ListerAt, error) { return f.Filelist(sftp.NewRequest("Stat", "/link")) },
+		func() (sftp.ListerAt, error) { return f.Lstat(sftp.NewRequest("Lstat", "/link")) }
+	for _, test := range []struct {
+		what   string
+		call   func() (sftp.ListerAt, error)
+		target string
+		stat   error
+		name   string
+		link   bool
+		err    error
+	}{
+		{"a file", stat, "", nil, "f", false, nil}, {"a refused file", stat, "", refused, "", false, sftp.ErrSSHFxPermissionDenied}, {"a missing file", lstat, "", missing, "", false, sftp.ErrSSHFxNoSuchFile},
+		{"a link", lstat, "/f", nil, "link", true, nil}, {"a link to a refused file", lstat, "/f", refused, "link", true, nil}, {"the target of a link", stat, "/f", nil, "link", false, nil},
+		{"a refused target", stat, "/f", refused, "", false, sftp.ErrSSHFxPermissionDenied}, {"a missing target", stat, "/f", missing, "", false, sftp.ErrSSHFxNoSuchFile},
+		{"a link to itself", stat, "/link", nil, "f", false, nil}, {"a list", list, "", nil, "", false, errAny},
+	} {
+		d.target, d.stat = test.target, test.stat
+		found, err := test.call()
+		if test.err != nil {
+			if found != nil || err == nil || test.err != errAny && !errors.Is(err, test.err) { //nolint:errorlint // the value itself
+				t.Errorf("%s: got %v and error %v, want %v", test.what, found, err, test.err)
+			}
+			continue
+		}
+		infos := make([]os.FileInfo, 2)
+		if n, _ := found.ListAt(infos, 0); err != nil || n != 1 || infos[0].Name() != test.name || (infos[0].Mode()&fs.ModeSymlink != 0) != test.link {
+			t.Errorf("%s: got %d and error %v, want %s, a link: %v", test.what, n, err, test.name, test.link)
+		}
+	}
+}
+
+// errAny stands for any error.
+var errAny = errors.New("any error")
+
+// TestRelaysThatFail checks the reason of a relay that has not connected, and the end of one that has.
+func TestRelaysThatFail(t *testing.T) {
+	t.Parallel()
+	s := &server{Config: Config{Message: func(err error) string { return err.Error() }}}
+	exit := &sandbox.ExitError{Result: &sandbox.CommandResult{ExitCode: 1}}
+	for want, err := range map[string]error{
+		`"/s" in the sandbox: the last line`: exit, `"/s" in the sandbox: its server accepted no connection for 1m0s`: fmt.Errorf("run: %w", context.Canceled), "EOF": io.EOF,
+	} {
+		if got := s.relayError("/s", &socketRelay{errs: []byte("a line\nthe last line\n")}, err); got != want {
+			t.Errorf("%v: got %q, want %q", err, got, want)
+		}
+	}
+	mine := errors.New("mine")
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(mine)
+	r := newSocketRelay(ended)
+	must.Do(t, r.output(make([]byte, maxProfile)))
+	if err := r.output([]byte("x")); err == nil || !strings.Contains(err.Error(), "profile") {
+		t.Errorf("a profile of more than the most: got error %v", err)
+	}
+	r = newSocketRelay(ended)
+	must.Do(t, r.output([]byte("profile"+r.marker[:5])))
+	must.Do(t, r.output([]byte(r.marker[5:])))
+	if !r.opened {
+		t.Error("a marker in two pieces was not found")
+	}
+	must.Is(t, r.output([]byte("x")), mine)
+	must.Is(t, r.errors([]byte(r.marker+" 0\n")), mine)
+	r.channel = failingChannel{err: mine}
+	must.Is(t, r.output([]byte("x")), mine)
+	must.Is(t, net.Conn(streams{}).SetDeadline(time.Time{}), errors.ErrUnsupported)
+}
+
+// TestSessionsAreUnlocked checks that the program of a session, and the last window before it, are noted, and that other requests can be
+// made afterwards.
+func TestSessionsAreUnlocked(t *testing.T) {
+	t.Parallel()
+	c := &session{pty: &terminalRequest{}}
+	if !c.changeWindow(t.Context(), ssh.Marshal(windowRequest{Cols: 7, Rows: 8})) || !c.mu.TryLock() {
+		t.Fatal("a window before the program was refused, or keeps the lock")
+	}
+	c.mu.Unlock()
+	var sizes []int
+	window := c.runs(5, func(_ context.Context, cols, rows int) error { sizes = append(sizes, cols, rows); return nil })
+	if window == nil || window.Cols != 7 || window.Rows != 8 || c.pid != 5 {
+		t.Fatalf("got the window %+v and the process %d", window, c.pid)
+	}
+	if !c.mu.TryLock() {
+		t.Fatal("the program of a session keeps the lock")
+	}
+	c.mu.Unlock()
+	if !c.changeWindow(t.Context(), ssh.Marshal(windowRequest{Cols: 1 << 16, Rows: 9})) || len(sizes) != 2 || sizes[0] != 1<<16-1 || sizes[1] != 9 {
+		t.Errorf("got the sizes %v, want those that a terminal can have", sizes)
+	}
+	if c.pty = nil; c.changeWindow(t.Context(), ssh.Marshal(windowRequest{})) {
+		t.Error("the window of no terminal was changed")
+	}
+}
+
+// failingChannel is a channel that takes nothing.
+type failingChannel struct {
+	ssh.Channel
+	err error
+}
+
+func (f failingChannel) Write([]byte) (int, error) { return 0, f.err }
