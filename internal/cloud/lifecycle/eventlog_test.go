@@ -68,8 +68,6 @@ func TestEventLog(t *testing.T) {
 			t.Errorf("after %d: got %v, next %d, %d missed, want %d", from, numbers(page), next, missed, want)
 		}
 	}
-	log.mu.Lock() // no call still holds it
-	log.mu.Unlock()
 }
 
 // TestEventIDs checks which ids are ids of events, and whether they belong to the log.
@@ -97,8 +95,6 @@ func TestEventIDs(t *testing.T) {
 			t.Errorf("%q: got %s, want %s", id, got, want)
 		}
 	}
-	log.mu.Lock() // no call still holds it
-	log.mu.Unlock()
 }
 
 // TestEventsAreWhole checks every field of the events of a sandbox, and that long texts are cut.
@@ -115,7 +111,7 @@ func TestEventsAreWhole(t *testing.T) {
 	r.mu.Unlock()
 	r.Refused("id", long, 443, "a rule")
 	r.Refused("another", "a.test", 443, "a rule")
-	r.mu.Lock() // no call still holds it
+	r.mu.Lock()
 	delete(r.records, rec.ID)
 	r.mu.Unlock()
 	page, _ := r.Events().Latest(func(*Event) bool { return true }, 0, 9, true)
