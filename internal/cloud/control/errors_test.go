@@ -15,10 +15,12 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/builds"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // TestAnswersKeepTheRemedy checks that the remedy at the end of a long chain of calls is in
@@ -95,6 +97,10 @@ func TestAnswersToErrors(t *testing.T) {
 		{lifecycle.ErrKeyReused, 422, "", "was used for a different request"},
 		{lifecycle.ErrUnhealthy, 503, "", "it runs on"},
 		{lifecycle.ErrUnresponsive, 409, "sandbox_snapshot_guest_agent_unresponsive", "memory false"},
+		{&lifecycle.RefusedError{Reason: "no", Unsupported: true}, 400, protocol.CodeUnsupported, "validation error: no"},
+		{&engine.InUseError{Resource: "disk", Used: 3, Most: 2}, 409, "", "uses 3 bytes of disk, which is more than the 2 bytes"},
+		{&engine.InUseError{Resource: "memory", Used: 3, Most: 2}, 409, "", "of memory, files in memory included, which"},
+		{builds.ErrFetches, 429, "", "images are being fetched"},
 		{layers.ErrGone, 404, "", "just been deleted"},
 		{context.DeadlineExceeded, 504, "", "not done within"},
 	} {
