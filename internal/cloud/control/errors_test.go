@@ -163,6 +163,9 @@ func TestFullDisk(t *testing.T) {
 			if got.Code != http.StatusInsufficientStorage || !strings.Contains(got.Message, "disk of the state directory") || !strings.Contains(got.Message, makeRoom) {
 				t.Errorf("%s: %v: got %d %s, want 507 that names the state directory and what to do", name, cause, got.Code, got.Message)
 			}
+			if want := map[string]string{"save": saveFailed, "launch": "sandbox_create_failed", "resume": "sandbox_create_failed"}[name]; got.ErrorCode != want {
+				t.Errorf("%s: %v: got the code %q, want %q", name, cause, got.ErrorCode, want)
+			}
 		}
 	}
 	own := &lifecycle.LaunchError{Err: fmt.Errorf("they do not fit on %s: %w", shortage.SandboxDisk, syscall.ENOSPC)}
