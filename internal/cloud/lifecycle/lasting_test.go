@@ -266,8 +266,8 @@ func TestRecordIsNotStored(t *testing.T) {
 }
 
 func isNotFound(err error) bool {
-	_, ok := errors.AsType[*lifecycle.NotFoundError](err)
-	return ok
+	gone, ok := errors.AsType[*lifecycle.NotFoundError](err)
+	return ok && gone.ID != ""
 }
 
 // TestOnceAmongRegistries checks that a repeated request which reaches a second server while the first
