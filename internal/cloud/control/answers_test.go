@@ -176,7 +176,7 @@ func TestAddressesBehindProxy(t *testing.T) {
 	}
 }
 
-// TestCreateChecks checks the rest of what a request to create a sandbox needs.
+// TestCreateChecks checks requests to create a sandbox whose answer depends on an option or on another sandbox.
 func TestCreateChecks(t *testing.T) {
 	t.Parallel()
 	s := start(t)

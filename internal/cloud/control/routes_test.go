@@ -90,7 +90,7 @@ func TestEveryRouteRefuses(t *testing.T) {
 	})
 }
 
-// TestResize checks the requests for other resources that are refused, and what the others change.
+// TestResize checks the requests for other resources that are refused, and the effect of the others.
 func TestResize(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// steps are calls of one registry, each of which must return.
+// steps are calls of one registry. Each call must return.
 type steps []struct {
 	name string
 	do   func() error
