@@ -89,7 +89,7 @@ func wantWhole(t *testing.T, answer any, zero ...string) {
 func TestAnswersAreWhole(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	s.Service.options.Of = nil
+	s.options.Of = nil
 	sb := filled[lifecycle.Sandbox]()
 	sb.State, sb.AutoPause = lifecycle.Running, false
 	sb.Mounts[0].Dir, sb.Idle = "/host", time.Minute
@@ -106,7 +106,7 @@ func TestAnswersAreWhole(t *testing.T) {
 	of := filled[templates.Template]()
 	of.ID, of.Builds[0].Engine = "localbasetemplate000", engine.Room
 	wantWhole(t, s.templateAnswer(of), "CreatedBy", "LastSpawnedAt", "SpawnCount")
-	s.Service.templates.Spawn(of.ID)
+	s.templates.Spawn(of.ID)
 	wantWhole(t, s.templateAnswer(of), "CreatedBy")
 	wantWhole(t, s.metricOf(filled[telemetry.Sample](), sb))
 	wantWhole(t, entryOf(filled[telemetry.Entry]()))

@@ -142,7 +142,7 @@ func TestEndsMeanwhile(t *testing.T) {
 			if err != nil || len(made.Layers) == 0 {
 				s.t.Errorf("got %+v and error %v, want the snapshot that was finished", made, err)
 			}
-			s.Registry.Events() // it stays usable
+			s.Events() // it stays usable
 			s.layers.Release(made.Layers...)
 		}},
 	} {
