@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,13 +19,19 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
+// maxAsked is more requests than any test of events needs.
+const maxAsked = 2000
+
 // eventClient returns a client for a service whose answers are those of answer. If answer returns
-// true, the connection is cut.
+// true, the connection is cut. After maxAsked requests the service has gone.
 func eventClient(t *testing.T, answer func(w *httptest.ResponseRecorder, r *http.Request) (cut bool)) *Client {
 	t.Helper()
+	var asked atomic.Int64
 	c, err := NewClient(WithAPIKey(secret), WithTransport(tripper(func(r *http.Request) (*http.Response, error) {
 		w := httptest.NewRecorder()
-		if answer(w, r) {
+		if asked.Add(1) > maxAsked { // a client that asks forever
+			w.WriteHeader(http.StatusGone)
+		} else if answer(w, r) {
 			return nil, io.ErrUnexpectedEOF
 		}
 		response := w.Result()

@@ -137,7 +137,7 @@ func TestListSnapshots(t *testing.T) {
 
 func TestDeleteSnapshot(t *testing.T) {
 	t.Parallel()
-	paths := make(chan string, 1)
+	paths := make(chan string, 100)
 	c := service(t, func(w http.ResponseWriter, r *http.Request) {
 		paths <- r.Method + " " + r.URL.EscapedPath()
 		w.WriteHeader(http.StatusNoContent)

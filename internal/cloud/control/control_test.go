@@ -52,11 +52,12 @@ type service struct {
 	builder  *builds.Builder
 	log      requestlog.Log
 	url      string
+	ctx      context.Context //nolint:containedctx // of all requests: it ends a test that asks again and again, as for the next page
 }
 
 func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 	t.Helper()
-	s := &service{fakes: &lifecycletest.Fakes{}}
+	s := &service{fakes: &lifecycletest.Fakes{}, ctx: patience.Context(t)}
 	s.kept = telemetry.New(telemetry.Options{CPUs: 2})
 	t.Cleanup(s.kept.Close)
 	o := lifecycle.Options{Launch: s.fakes.Launch, Ended: s.kept.End, Store: store.Temporary(t.TempDir())}
@@ -132,7 +133,7 @@ func templatesOf(st *store.Store) *templates.Registry {
 
 func (s *service) do(t *testing.T, method, path, body string) (*http.Response, string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, s.url+path, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(s.ctx, method, s.url+path, strings.NewReader(body))
 	must.Do(t, err)
 	r.Header.Set("X-API-KEY", testKey)
 	return send(t, r)

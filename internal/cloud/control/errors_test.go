@@ -15,10 +15,12 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/builds"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // TestAnswersKeepTheRemedy checks that the remedy at the end of a long chain of calls is in
@@ -95,6 +97,10 @@ func TestAnswersToErrors(t *testing.T) {
 		{lifecycle.ErrKeyReused, 422, "", "was used for a different request"},
 		{lifecycle.ErrUnhealthy, 503, "", "it runs on"},
 		{lifecycle.ErrUnresponsive, 409, "sandbox_snapshot_guest_agent_unresponsive", "memory false"},
+		{&lifecycle.RefusedError{Reason: "no", Unsupported: true}, 400, protocol.CodeUnsupported, "validation error: no"},
+		{&engine.InUseError{Resource: "disk", Used: 3, Most: 2}, 409, "", "uses 3 bytes of disk, which is more than the 2 bytes"},
+		{&engine.InUseError{Resource: "memory", Used: 3, Most: 2}, 409, "", "of memory, files in memory included, which"},
+		{builds.ErrFetches, 429, "", "images are being fetched"},
 		{layers.ErrGone, 404, "", "just been deleted"},
 		{context.DeadlineExceeded, 504, "", "not done within"},
 	} {
@@ -156,6 +162,9 @@ func TestFullDisk(t *testing.T) {
 			got := answerFor(err)
 			if got.Code != http.StatusInsufficientStorage || !strings.Contains(got.Message, "disk of the state directory") || !strings.Contains(got.Message, makeRoom) {
 				t.Errorf("%s: %v: got %d %s, want 507 that names the state directory and what to do", name, cause, got.Code, got.Message)
+			}
+			if want := map[string]string{"save": saveFailed, "launch": "sandbox_create_failed", "resume": "sandbox_create_failed"}[name]; got.ErrorCode != want {
+				t.Errorf("%s: %v: got the code %q, want %q", name, cause, got.ErrorCode, want)
 			}
 		}
 	}

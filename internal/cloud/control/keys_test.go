@@ -127,7 +127,7 @@ func TestLastUseIsNoted(t *testing.T) {
 		began := time.Now().UTC()
 		stored := began
 		for n := range 8 {
-			if n == 6 { // a restart
+			if n == 5 { // a restart, less than a minute after the latest note
 				k = newKeyring(Options{Key: testKey, Store: st, Rate: RateLimit{}.withDefaults(), Logger: slog.New(slog.DiscardHandler)})
 			}
 			key, ok := k.use(value)

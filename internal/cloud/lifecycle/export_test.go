@@ -19,3 +19,22 @@ func (r *Registry) ExpireAfter(id string, left time.Duration) (over int, next ti
 	all, next := r.expireAllLocked()
 	return len(all), next
 }
+
+// Locked reports whether a lock of the registry is held now.
+func (r *Registry) Locked() bool {
+	if !r.mu.TryLock() {
+		return true
+	}
+	defer r.mu.Unlock()
+	if !r.events.mu.TryLock() {
+		return true
+	}
+	r.events.mu.Unlock()
+	for _, rec := range r.records {
+		if !rec.storing.TryLock() {
+			return true
+		}
+		rec.storing.Unlock()
+	}
+	return false
+}

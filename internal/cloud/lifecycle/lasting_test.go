@@ -32,7 +32,19 @@ type box struct {
 	id      string
 	cluster *cluster
 	changed chan struct{}
-	follows []bool // arguments of Follow
+	follows []bool        // arguments of Follow
+	leaves  error         // result of Leave
+	held    chan struct{} // a Resize waits until it is closed; nil: it does not wait
+}
+
+// hold makes a Resize wait for release.
+func (b *box) hold(release chan struct{}) { b.held = release }
+
+func (b *box) Resize(ctx context.Context, r engine.Resources) error {
+	if b.held != nil {
+		<-b.held
+	}
+	return b.Fake.Resize(ctx, r)
 }
 
 func (c *cluster) see(id string, i lifecycle.Instance) *box {
@@ -65,7 +77,7 @@ func (b *box) Kept() (engine.Record, <-chan struct{}) {
 	return b.cluster.records[b.id], b.changed
 }
 
-func (b *box) Leave() error { return b.Fake.Close() }
+func (b *box) Leave() error { return errors.Join(b.leaves, b.Fake.Close()) }
 
 func (b *box) Follow(paused bool) {
 	b.cluster.mu.Lock()
@@ -254,8 +266,8 @@ func TestRecordIsNotStored(t *testing.T) {
 }
 
 func isNotFound(err error) bool {
-	_, ok := errors.AsType[*lifecycle.NotFoundError](err)
-	return ok
+	gone, ok := errors.AsType[*lifecycle.NotFoundError](err)
+	return ok && gone.ID != ""
 }
 
 // TestOnceAmongRegistries checks that a repeated request which reaches a second server while the first

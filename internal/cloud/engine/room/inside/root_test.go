@@ -127,6 +127,12 @@ func TestFilesInTheWay(t *testing.T) { //nolint:paralleltest // it changes its d
 	if diff := cmp.Diff([]string{"/a was in the way, and is not shown"}, b.notes); !failed || err != nil || diff != "" || exists("root/a") {
 		t.Errorf("a directory that cannot be renamed: got error %v, and it is left: %v (-want +got):\n%s", err, exists("root/a"), diff)
 	}
+	inStage(t, map[string]string{"etc/": ""})
+	// The first look finds the file's type, and the second one is that of moveAside.
+	failed, err = calltest.FailNth(t, unix.SYS_NEWFSTATAT, 2, unix.EIO, func() error { return b.writeAccounts("passwd", "text") })
+	if !failed || !errors.Is(err, unix.EIO) || exists("root/etc/passwd") {
+		t.Errorf("accounts in whose way nobody can look: got error %v, and they are written: %v", err, exists("root/etc/passwd"))
+	}
 }
 
 // TestMendedSkeleton checks the files that a start adds to a root that was restored.

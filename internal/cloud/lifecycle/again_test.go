@@ -1,0 +1,29 @@
+package lifecycle
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/must"
+)
+
+// TestPauseIsNotRetriedAtOnce checks the time at which an automatic pause that failed is tried again. It runs
+// before the tests in which the registry would try again at once, and forever.
+func TestPauseIsNotRetriedAtOnce(t *testing.T) { //nolint:paralleltest // see above
+	r := New(Options{Store: store.Temporary(t.TempDir())})
+	broken := errors.New("broken")
+	for _, p := range []pause{{}, {unasked: true}, {unasked: true, idle: true}} {
+		rec := &record{}
+		r.mu.Lock()
+		state := r.runOnLocked(rec, p, broken)
+		left := rec.until - r.clock.since()
+		r.mu.Unlock()
+		retried := p.unasked && !p.idle
+		if state != Running || (rec.retryUntil > 0) != retried || errors.Is(rec.unpaused, broken) != retried || (left > retryAfter-time.Minute/2) != retried {
+			t.Fatalf("%+v: it is %v, and tried again after %v until %v", p, state, left, rec.retryUntil)
+		}
+	}
+	must.Do(t, r.Close())
+}
