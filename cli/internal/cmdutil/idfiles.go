@@ -1,6 +1,7 @@
 package cmdutil
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -53,7 +54,7 @@ type idFiles struct {
 // if a file cannot be written. It removes an existing file of --name-file, because that file
 // contains the ID of another sandbox.
 func (i *idFlags) open() (_ *idFiles, err error) {
-	files := &idFiles{name: i.file, key: string(i.output)}
+	files := &idFiles{key: string(i.output)}
 	defer func() {
 		if err != nil {
 			files.close()
@@ -68,9 +69,7 @@ func (i *idFlags) open() (_ *idFiles, err error) {
 	if i.file == "" {
 		return files, nil
 	}
-	if there, err := filepath.EvalSymlinks(i.file); err == nil {
-		files.name = there
-	}
+	files.name = target(i.file)
 	there, err := os.Lstat(files.name)
 	switch {
 	case err == nil && !there.Mode().IsRegular():
@@ -87,6 +86,19 @@ func (i *idFlags) open() (_ *idFiles, err error) {
 		return nil, fmt.Errorf("--name-file: %w", &fs.PathError{Op: "create", Path: i.file, Err: cause(err)})
 	}
 	return files, nil
+}
+
+// target returns the path to which a path leads if it is a symbolic link. The file there may be missing: an earlier
+// command removed it, and created no sandbox.
+func target(path string) string {
+	if there, err := filepath.EvalSymlinks(path); err == nil {
+		return there
+	}
+	to, err := os.Readlink(path)
+	if err != nil || filepath.IsAbs(to) {
+		return cmp.Or(to, path)
+	}
+	return filepath.Join(filepath.Dir(path), to)
 }
 
 // cause returns the cause inside err, without the paths that err contains. These would name the

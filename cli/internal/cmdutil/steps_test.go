@@ -182,6 +182,7 @@ func TestIDFiles(t *testing.T) {
 	}
 	must.Do(t, os.Mkdir(at("dir"), 0o700))
 	must.Do(t, os.Symlink("target", at("link")))
+	must.Do(t, os.Symlink(at("target"), at("other")))
 	var output stepOutput
 	t.Setenv("GITHUB_OUTPUT", "")
 	if err := output.Set("id"); err == nil || !strings.Contains(err.Error(), "GITHUB_OUTPUT is not set") {
@@ -198,6 +199,8 @@ func TestIDFiles(t *testing.T) {
 		err   string
 	}{
 		{idFlags{}, "", ""}, {idFlags{file: at("old")}, "old", ""}, {idFlags{file: at("new")}, "new", ""}, {idFlags{file: at("link")}, "target", ""}, {idFlags{output: output}, "", ""},
+		// The link leads nowhere now: the last of these removed the file, and wrote none.
+		{idFlags{file: at("link")}, "target", ""}, {idFlags{file: at("other")}, "target", ""},
 		{idFlags{file: at("dir")}, "", "--name-file " + at("dir") + ": this is not a regular file"},
 		{idFlags{file: at("no/new")}, "", "--name-file: create " + at("no/new") + ": no such file or directory"},
 	} {
