@@ -75,6 +75,9 @@ func (d *decoder) special(start int, n node, v reflect.Value) error {
 
 // scalar stores a value that is not a container.
 func (d *decoder) scalar(n node, v reflect.Value) error {
+	if formTypes[v.Type()] { // such as Decimal, which is a string
+		return d.mismatch(n, v)
+	}
 	ok := false
 	switch v.Kind() {
 	case reflect.Bool:

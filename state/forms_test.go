@@ -346,3 +346,17 @@ func TestReprs(t *testing.T) {
 		}
 	}
 }
+
+// TestFormsOfGoKinds checks that a type of this package which is a string or an array takes only its own kind.
+func TestFormsOfGoKinds(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ from, into any }{
+		{"1.5", new(Decimal)}, {"NaT", new(Singleton)}, {make([]byte, 16), new(UUID)},
+	} {
+		doc, err := Marshal(tt.from)
+		must.Do(t, err)
+		if err := Unmarshal(doc, tt.into); err == nil {
+			t.Errorf("%#v becomes %#v", tt.from, tt.into)
+		}
+	}
+}
