@@ -279,9 +279,9 @@ func unitTime(value int64, unit string, multiple int64) (time.Time, bool) {
 	value *= multiple
 	switch unit {
 	case "Y":
-		return time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC).AddDate(int(value), 0, 0), value < 1<<32 && value > -1<<32
+		return time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC).AddDate(int(value), 0, 0), value < 1<<31 && value > -1<<31
 	case "M":
-		return time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC).AddDate(0, int(value), 0), value < 1<<32 && value > -1<<32
+		return time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC).AddDate(0, int(value), 0), value < 1<<31 && value > -1<<31
 	}
 	step := stepOf(unit)
 	switch {

@@ -24,8 +24,8 @@ func TestUnitTimes(t *testing.T) {
 		multiple int64
 		want     time.Time // zero: none
 	}{
-		{1, "Y", 1, epoch.AddDate(1, 0, 0)}, {-1, "M", 2, epoch.AddDate(0, -2, 0)}, {1<<32 - 1, "Y", 1, epoch.AddDate(1<<32-1, 0, 0)}, {1 << 32, "Y", 1, time.Time{}}, {-1 << 32, "Y", 1, time.Time{}},
-		{1<<32 - 1, "M", 1, epoch.AddDate(0, 1<<32-1, 0)}, {1 << 32, "M", 1, time.Time{}}, {1 - 1<<32, "M", 1, epoch.AddDate(0, 1-1<<32, 0)}, {-1 << 32, "M", 1, time.Time{}}, {1 - 1<<32, "Y", 1, epoch.AddDate(1-1<<32, 0, 0)},
+		{1, "Y", 1, epoch.AddDate(1, 0, 0)}, {-1, "M", 2, epoch.AddDate(0, -2, 0)}, {1<<31 - 1, "Y", 1, epoch.AddDate(1<<31-1, 0, 0)}, {1 << 31, "Y", 1, time.Time{}}, {-1 << 31, "Y", 1, time.Time{}},
+		{1<<31 - 1, "M", 1, epoch.AddDate(0, 1<<31-1, 0)}, {1 << 31, "M", 1, time.Time{}}, {1 - 1<<31, "M", 1, epoch.AddDate(0, 1-1<<31, 0)}, {-1 << 31, "M", 1, time.Time{}}, {1 - 1<<31, "Y", 1, epoch.AddDate(1-1<<31, 0, 0)},
 		{-1, "ns", 1, epoch.Add(-1)}, {1, "ms", 25, epoch.Add(25 * time.Millisecond)}, {1, "W", 1, epoch.AddDate(0, 0, 7)}, {1, "ps", 1, time.Time{}}, {1, "s", 0, time.Time{}}, {1, "s", 1 << 31, time.Unix(1<<31, 0).UTC()}, {1, "s", 1<<31 + 1, time.Time{}},
 		{math.MaxInt64, "s", 2, time.Time{}}, {math.MinInt64, "s", 2, time.Time{}}, {maxUnixSeconds, "s", 1, time.Unix(maxUnixSeconds, 0).UTC()}, {maxUnixSeconds + 1, "s", 1, time.Time{}}, {-maxUnixSeconds, "s", 1, time.Unix(-maxUnixSeconds, 0).UTC()}, {-maxUnixSeconds - 1, "s", 1, time.Time{}},
 	} {
