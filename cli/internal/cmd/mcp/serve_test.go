@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/cli/internal/mcpserver"
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
@@ -84,4 +86,23 @@ func TestListenerEndsWithoutItsConnections(t *testing.T) {
 	must.Do(t, err)
 	_, err = listener.Accept()
 	must.Is(t, err, net.ErrClosed)
+}
+
+// TestProxyFlag checks which values of --proxy are refused, and the words of the commands of the others.
+func TestProxyFlag(t *testing.T) {
+	t.Parallel()
+	const badName, badCommand = "want a name of letters, digits and underscores, and a command", "want a command behind the ="
+	var p proxies
+	for _, tt := range []struct{ text, err string }{
+		{`a=one 'two three' $HOME`, ""}, {`B_2=one`, ""}, {`a=one`, "the name a is given twice"}, {`=one`, badName}, {`2b=one`, badName}, {`b c=one`, badName},
+		{`d=`, badCommand}, {`d=  `, badCommand}, {`d`, badCommand}, {"d=one 'two", "failed to process"},
+	} {
+		if err := p.Set(tt.text); (err == nil) != (tt.err == "") || err != nil && !strings.HasPrefix(err.Error(), tt.err) {
+			t.Errorf("%s: got error %v, want %q", tt.text, err, tt.err)
+		}
+	}
+	want := proxies{{Name: "a", Command: []string{"one", "two three", "$HOME"}}, {Name: "B_2", Command: []string{"one"}}}
+	if diff := cmp.Diff(want, p); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
 }
