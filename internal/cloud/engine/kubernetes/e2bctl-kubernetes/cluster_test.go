@@ -44,12 +44,12 @@ func TestCluster(t *testing.T) {
 	c := kubetest.Start(t)
 	c.AddImage(t, kubetest.Program)
 	c.AddImage(t, kubetest.Python)
-	u, ctx := newUser(t, "KUBECONFIG=config"), patience.Context(t)
+	u := newUser(t, "KUBECONFIG=config")
 	u.endWith(t)
 	must.Do(t, os.WriteFile(filepath.Join(u.home, "config"), c.Kubeconfig(), 0o600))
 	images := []string{"--namespace", c.Namespace, "--program-image", kubetest.Program, "--image", kubetest.Python}
 
-	checks, status := u.doctor(ctx, t, images...)
+	checks, status := u.doctor(patience.Context(t), t, images...)
 	if status != 0 || !strings.Contains(checks["kernel"].Detail, "first result") || !strings.Contains(checks["kernel"].Detail, "ended in") {
 		t.Fatalf("status %d, %+v", status, checks)
 	}
@@ -57,7 +57,7 @@ func TestCluster(t *testing.T) {
 
 	up := func(flags []string) {
 		t.Helper()
-		stdout, stderr, status := u.run(ctx, t, append([]string{"local", "up", "--engine", "kubernetes", "--background", "-o", "json"}, flags...)...)
+		stdout, stderr, status := u.run(patience.Context(t), t, append([]string{"local", "up", "--engine", "kubernetes", "--background", "-o", "json"}, flags...)...)
 		if status != 0 {
 			t.Fatalf("local up: status %d: %s", status, stderr)
 		}
@@ -69,7 +69,7 @@ func TestCluster(t *testing.T) {
 
 	say := func(want string, args ...string) string {
 		t.Helper()
-		stdout, stderr, status := u.run(ctx, t, args...)
+		stdout, stderr, status := u.run(patience.Context(t), t, args...)
 		if status != 0 || !strings.Contains(stdout, want) {
 			t.Fatalf("%q: status %d, %q, want %q; %s", args, status, stdout, want, stderr)
 		}
@@ -77,7 +77,7 @@ func TestCluster(t *testing.T) {
 	}
 	refuse := func(want string, args ...string) {
 		t.Helper()
-		stdout, stderr, status := u.run(ctx, t, args...)
+		stdout, stderr, status := u.run(patience.Context(t), t, args...)
 		if status == 0 || !strings.Contains(stderr, want) {
 			t.Errorf("%q: status %d, %q, %q, want %q", args, status, stdout, stderr, want)
 		}
@@ -117,7 +117,7 @@ except OSError as e:
 
 	// With homes, sandboxes can be paused. They end with their server.
 	homes := append(images, "--home", "16MiB", "--template", "tools="+kubetest.Python)
-	checks, status = u.doctor(ctx, t, homes[:len(homes)-2]...)
+	checks, status = u.doctor(patience.Context(t), t, homes[:len(homes)-2]...)
 	if status != 0 || !strings.Contains(checks["storage class"].Detail, "node") {
 		t.Errorf("status %d, %+v", status, checks)
 	}
