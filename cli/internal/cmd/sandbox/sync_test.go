@@ -38,3 +38,15 @@ func TestChangesOfASync(t *testing.T) {
 type fullWriter struct{ writes int }
 
 func (f *fullWriter) Write([]byte) (int, error) { f.writes++; return 0, syscall.ENOSPC }
+
+// TestSyncSource checks from where the files are said to come.
+func TestSyncSource(t *testing.T) {
+	t.Parallel()
+	o := syncOptions{ID: "i1", Mirror: mirror.Mirror{Dir: "b", Local: "a"}}
+	if got := o.source(); got != "a" {
+		t.Errorf("got %s, want the directory of this machine", got)
+	}
+	if o.Pull = true; o.source() != "i1:b" {
+		t.Errorf("got %s, want the directory of the sandbox", o.source())
+	}
+}
