@@ -59,7 +59,7 @@ func TestSilentUploads(t *testing.T) {
 					return test.answer(asked)
 				}, cancel)
 			})
-			time.Sleep(time.Minute) //nolint:forbidigo // its time is fake
+			<-time.After(time.Minute)
 			synctest.Wait()
 			if cause := context.Cause(ctx); asked != test.asked || !errors.Is(cause, test.want) {
 				t.Errorf("%s: asked %d times, ended by %v, want %d and %v", test.what, asked, cause, test.asked, test.want)

@@ -263,7 +263,7 @@ func TestTypesOfFiles(t *testing.T) {
 	}
 }
 
-// TestStringsOfGitFiles checks the label of each letter of a status.
+// TestLabelOfAGitFile checks the label of each letter of a status.
 func TestLabelOfAGitFile(t *testing.T) {
 	t.Parallel()
 	for f, want := range map[GitFile]string{{Index: 'A', Worktree: ' '}: "added", {Index: ' ', Worktree: 'M'}: "modified", {Index: 'x', Worktree: 'x'}: "unknown"} {

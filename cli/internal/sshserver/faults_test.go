@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/pkg/sftp"
 	"golang.org/x/crypto/ssh"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdtest"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem/filesystemconnect"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
@@ -74,19 +74,7 @@ func (d *daemon) server(t *testing.T) *server {
 	mux := http.NewServeMux()
 	mux.Handle(filesystemconnect.NewFilesystemHandler(d))
 	mux.Handle(processconnect.NewProcessHandler(d))
-	mux.HandleFunc("POST /v2/sandboxes", func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, `{"sandboxID":"i1","templateID":"t","envdVersion":"0.6.13"}`)
-	})
-	service := httptest.NewServer(mux)
-	t.Cleanup(service.Close)
-	client, err := sandbox.NewClient(sandbox.WithAPIKey("e2b_00"), sandbox.WithAPIURL(service.URL), sandbox.WithSandboxURL(service.URL), sandbox.WithMaxRetries(0), sandbox.WithEnvFile(""))
-	must.Do(t, err)
-	t.Cleanup(func() { must.Do(t, client.Close()) })
-	sb, err := client.Create(t.Context())
-	must.Do(t, err)
-	t.Cleanup(func() { must.Do(t, sb.Detach()) })
-	return &server{Config: Config{Sandbox: sb, Message: func(err error) string { return "message of " + err.Error() }}, user: "u"}
+	return &server{Config: Config{Sandbox: cmdtest.Sandbox(t, mux), Message: func(err error) string { return "message of " + err.Error() }}, user: "u"}
 }
 
 // channel is a channel whose reads end with an error.

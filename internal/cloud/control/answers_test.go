@@ -23,7 +23,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// fill gives each exported field below v a value that is not zero. No two texts or numbers are the same.
+// fill sets every exported field below v. All texts and numbers differ, and none is zero.
 func fill(v reflect.Value, n *int) {
 	*n++
 	switch v.Kind() {

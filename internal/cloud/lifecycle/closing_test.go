@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
@@ -100,4 +102,59 @@ func TestCloseDuringCreate(t *testing.T) {
 	if len(f.IDs()) != 1 {
 		t.Errorf("%d sandboxes were started, want 1", len(f.IDs()))
 	}
+}
+
+// TestWhileClosing checks what calls return while the registry closes.
+func TestWhileClosing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		id := s.create(t)
+		release := s.hold(lifecycletest.Close)
+		closed := make(chan error, 1)
+		go func() { closed <- s.Close() }()
+		synctest.Wait()
+		for name, call := range map[string]func() error{
+			"a lifetime": func() error { return s.SetLifetime(id, time.Hour) },
+			"a kill":     func() error { return s.Kill(id) },
+			"a pause":    func() error { return s.Pause(t.Context(), id, lifecycle.PauseOptions{}) },
+		} {
+			if err := call(); !errors.Is(err, lifecycle.ErrClosed) {
+				t.Errorf("%s: got error %v, want ErrClosed", name, err)
+			}
+		}
+		if _, err := s.Get(id); !isNotFound(err) {
+			t.Errorf("it is there: %v", err)
+		}
+		release()
+		must.Do(t, <-closed)
+	})
+}
+
+// TestCloseBoundsPauses checks that a pause that does not end does not keep the registry from closing,
+// and that one that suspends is not paused, because its home would end.
+func TestCloseBoundsPauses(t *testing.T) {
+	t.Parallel()
+	dirs := []string{t.TempDir(), t.TempDir()}
+	synctest.Test(t, func(t *testing.T) {
+		v := serve(t, dirs[0])
+		id := v.create(t)
+		v.hold(lifecycletest.Save)
+		go func() { _ = v.Pause(t.Context(), id, lifecycle.PauseOptions{}) }()
+		synctest.Wait()
+		begun := time.Now()
+		v.end(t)
+		if took := time.Since(begun); took != time.Minute {
+			t.Errorf("it took %v, want a minute", took)
+		}
+
+		v = serve(t, dirs[1])
+		v.fakes.Suspends = true
+		v.fail(lifecycletest.Pause, errors.New("paused"))
+		v.create(t, autoPause)
+		v.end(t)
+		if log := v.log.String(); strings.Contains(log, "not paused") {
+			t.Errorf("a sandbox that suspends was to be paused: %s", log)
+		}
+	})
 }

@@ -160,3 +160,35 @@ func TestIdleAfterRestart(t *testing.T) {
 		})
 	}
 }
+
+// TestIdleAnswerIsLate checks that the answer of a sandbox whether it is busy has no effect once the
+// sandbox no longer runs.
+func TestIdleAnswerIsLate(t *testing.T) {
+	t.Parallel()
+	for name, died := range map[string]bool{"paused": false, "died": true} {
+		dir := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			v := serve(t, dir)
+			id := v.create(t, idle)
+			release := v.hold(lifecycletest.Busy)
+			go v.Advance(idleLimit)
+			synctest.Wait()
+			if died {
+				v.fail(lifecycletest.Busy, errors.New("gone"))
+				v.fakes.Fake(id).Die(errors.New("broken"))
+			} else {
+				v.pause(t, id, lifecycle.PauseOptions{})
+			}
+			synctest.Wait()
+			release()
+			synctest.Wait()
+			if sb, err := v.Get(id); died != (reasonOf(err) == lifecycle.Died) || !died && (err != nil || sb.State != lifecycle.Paused) {
+				t.Errorf("%s: got %v and error %v", name, sb.State, err)
+			}
+			if strings.Contains(v.log.String(), "did not answer") {
+				t.Errorf("%s: logged %s", name, v.log.String())
+			}
+			v.end(t)
+		})
+	}
+}

@@ -174,3 +174,34 @@ func TestJoinEnds(t *testing.T) {
 		})
 	}
 }
+
+// TestExists checks a launch that finds a sandbox of the same id.
+func TestExists(t *testing.T) {
+	t.Parallel()
+	const id = "i0123456789abcdefghij"
+	f := &lifecycletest.Fakes{}
+	ended := 0
+	r := lifecycle.New(lifecycle.Options{
+		Store: store.Temporary(t.TempDir()), Launch: f.Launch, Ended: func(string) { ended++ }, IDOf: func(string) string { return id },
+	})
+	f.Fail(engine.ErrExists)
+	q := lifecycle.Request{Template: base, Lifetime: time.Hour}
+	_, err := r.Create(t.Context(), q) // it has no key by which the other one could be its own
+	if _, failed := errors.AsType[*lifecycle.LaunchError](err); !failed || !errors.Is(err, engine.ErrExists) || ended != 0 {
+		t.Errorf("got error %v and %d ends, want a *LaunchError and that the other goes on", err, ended)
+	}
+	f.Fail(nil)
+	c := &cluster{records: map[string]engine.Record{}}
+	other := c.registry(t)
+	made := create(t, other, time.Hour)
+	record := c.records[made.ID]
+	must.Do(t, other.Close())
+	must.Do(t, r.Adopt(id, record, func(spec lifecycle.Spec) (lifecycle.Lasting, error) {
+		i, err := f.Launch(t.Context(), spec)
+		return c.see(id, i), err
+	}))
+	f.Fail(engine.ErrExists)
+	_, err = r.CreateOnce(t.Context(), "key", q) // the sandbox was made by a request without a key
+	must.Is(t, err, lifecycle.ErrKeyReused)
+	must.Do(t, end(t, r))
+}

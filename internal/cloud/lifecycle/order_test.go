@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"strconv"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
@@ -182,4 +183,21 @@ func TestListFollowsTheStates(t *testing.T) {
 	check("after a restart", nil, []string{third.ID, old.ID})
 	must.Do(t, r.Kill(third.ID))
 	check("killed", nil, []string{old.ID})
+}
+
+// TestPageBeginsAtTheLaterBound checks that a list begins at the later one of its two bounds.
+func TestPageBeginsAtTheLaterBound(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	var all []lifecycle.Sandbox
+	for range 3 {
+		all = append(all, s.get(t, s.create(t)))
+		s.Advance(time.Second)
+	}
+	for _, tt := range []struct{ startedAfter, after, want int }{{1, 0, 1}, {0, 1, 2}, {1, 1, 2}} {
+		q := lifecycle.Query{Running: true, Ascending: true, StartedAfter: all[tt.startedAfter].StartedAt, After: new(all[tt.after].Position())}
+		if page := s.Page(q); len(page) != 3-tt.want || page[0].ID != all[tt.want].ID {
+			t.Errorf("%+v: got %d sandboxes, want those from %d on", tt, len(page), tt.want)
+		}
+	}
 }

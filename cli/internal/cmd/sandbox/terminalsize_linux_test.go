@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"testing"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/creack/pty"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdtest"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
@@ -84,17 +84,7 @@ func TestTerminalsOfConnect(t *testing.T) {
 	d := &terminals{}
 	mux := http.NewServeMux()
 	mux.Handle(processconnect.NewProcessHandler(d))
-	mux.HandleFunc("POST /v2/sandboxes", func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, `{"sandboxID":"i1","templateID":"t","envdVersion":"0.6.13"}`)
-	})
-	service := httptest.NewServer(mux)
-	t.Cleanup(service.Close)
-	client, err := sandbox.NewClient(sandbox.WithAPIKey("e2b_00"), sandbox.WithAPIURL(service.URL), sandbox.WithSandboxURL(service.URL), sandbox.WithMaxRetries(0), sandbox.WithEnvFile(""))
-	must.Do(t, err)
-	defer client.Close()
-	sb, err := client.Create(t.Context())
-	must.Do(t, err)
+	sb := cmdtest.Sandbox(t, mux)
 	for _, test := range []struct {
 		shell      string
 		pid        int
@@ -114,5 +104,4 @@ func TestTerminalsOfConnect(t *testing.T) {
 		}
 		terminal.Disconnect()
 	}
-	must.Do(t, sb.Detach())
 }
