@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"runtime/debug"
+	"sync"
 	"testing"
 	"unsafe"
 
@@ -24,6 +26,7 @@ type Call struct {
 // count. If the machine lets no thread watch its own calls, FailNth skips the test, except in CI.
 func FailNth(t testing.TB, number uint32, n int, as unix.Errno, do func() error) (failed bool, err error) {
 	t.Helper()
+	t.Cleanup(withoutCollections()) // one pause for all calls of the test
 	type result struct {
 		failed          bool
 		err, unprepared error
@@ -69,7 +72,7 @@ const endOfWatch = unix.SYS_GETPPID
 // channel is then closed, and later calls with these numbers fail.
 //
 // The caller must have locked its goroutine to the thread, and must not unlock it, because the thread
-// keeps the filter. The error matches [ErrUnwatched].
+// keeps the filter. During a watch no garbage is collected. The error matches [ErrUnwatched].
 func Watch(numbers []uint32, see func(Call) (fails unix.Errno, last bool)) (ended <-chan struct{}, err error) {
 	filter := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}}
 	for n, number := range numbers {
@@ -79,6 +82,12 @@ func Watch(numbers []uint32, see func(Call) (fails unix.Errno, last bool)) (ende
 		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_USER_NOTIF})
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	collect := withoutCollections()
+	defer func() {
+		if err != nil {
+			collect()
+		}
+	}()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return nil, errors.Join(ErrUnwatched, err)
 	}
@@ -89,10 +98,40 @@ func Watch(numbers []uint32, see func(Call) (fails unix.Errno, last bool)) (ende
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		defer collect()
 		answer(int(listener), see)
 		_ = unix.Close(int(listener))
 	}()
 	return done, nil
+}
+
+// collections counts those who want no garbage to be collected.
+//
+//nolint:gochecknoglobals // as the collector, of which a process has one
+var collections struct {
+	sync.Mutex
+	refused, percent int
+}
+
+// withoutCollections stops the collection of garbage until every caller has called collect.
+//
+// A collection stops all goroutines. It waits for one in a system call that the runtime does not know of
+// (RawSyscall, or the start of a process). If the kernel holds this call, the goroutine that answers the
+// kernel may be stopped already, and nothing goes on in this process.
+func withoutCollections() (collect func()) {
+	collections.Lock()
+	defer collections.Unlock()
+	if collections.refused++; collections.refused == 1 {
+		collections.percent = debug.SetGCPercent(-1)
+		runtime.GC() // ends one that has begun
+	}
+	return func() {
+		collections.Lock()
+		defer collections.Unlock()
+		if collections.refused--; collections.refused == 0 {
+			debug.SetGCPercent(collections.percent)
+		}
+	}
 }
 
 // request and response are messages of the kernel, struct seccomp_notif and seccomp_notif_resp.
