@@ -189,12 +189,13 @@ type starter struct {
 }
 
 // graceOfLimit is the time between a binary's own time limit and its end by a signal. At its own
-// limit, the binary prints the stacks of all goroutines.
+// limit, the binary prints the stacks of all goroutines. If all of them are stopped, the signal makes
+// the binary print them.
 const graceOfLimit = time.Minute
 
 // command returns the command that runs a job. The command is this program. It runs the binary of
 // the job, and then ends the binary's remaining processes. When ctx ends, the command is
-// interrupted.
+// interrupted. At the deadline of ctx it prints its stacks, too.
 func (s *starter) command(ctx context.Context, j job) *exec.Cmd {
 	arguments := append([]string{j.binary, "-test.paniconexit0", "-test.timeout=" + s.limit.String()}, s.flags...)
 	if j.run != "" {
@@ -219,7 +220,12 @@ func (s *starter) command(ctx context.Context, j job) *exec.Cmd {
 	command.Args = append([]string{s.self, reapCommand, command.Path}, command.Args[1:]...)
 	command.Path = s.self
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	command.Cancel = func() error {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return command.Process.Signal(syscall.SIGQUIT)
+		}
+		return command.Process.Signal(os.Interrupt)
+	}
 	command.WaitDelay = graceOfCancelled + graceOfOrphans + time.Minute
 	return command
 }

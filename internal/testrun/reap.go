@@ -38,7 +38,7 @@ func reap(w io.Writer, arguments []string, grace time.Duration) (status int) {
 		return 2
 	}
 	signals, changes := make(chan os.Signal, 1), make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer signal.Stop(signals)
 	signal.Notify(changes, syscall.SIGCHLD)
 	defer signal.Stop(changes)
@@ -62,8 +62,12 @@ func reap(w io.Writer, arguments []string, grace time.Duration) (status int) {
 		}
 		select {
 		case <-changes:
-		case <-signals:
-			syscall.Kill(group, syscall.SIGINT) //nolint:errcheck // it may be gone
+		case s := <-signals:
+			how := syscall.SIGINT
+			if s == syscall.SIGQUIT { // a Go program then prints the stacks of its goroutines
+				how = syscall.SIGQUIT
+			}
+			syscall.Kill(group, how) //nolint:errcheck // it may be gone
 			killed = time.After(graceOfCancelled)
 		case <-killed:
 			syscall.Kill(group, syscall.SIGKILL) //nolint:errcheck // it may be gone

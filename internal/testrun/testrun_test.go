@@ -373,6 +373,38 @@ func TestInterrupted(t *testing.T) {
 	patience.Until(t, "the process that the test started is gone", func() bool { return gone(pid) })
 }
 
+// ending is a context whose deadline passes when it is cancelled.
+type ending struct {
+	context.Context //nolint:containedctx // it is one
+}
+
+func (e ending) Err() error {
+	if e.Context.Err() != nil {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// TestHangs is a binary that does not end at its own limit. It prints the stacks of its goroutines.
+func TestHangs(t *testing.T) {
+	t.Parallel()
+	st, j := faults(t, "^TestHangs$")
+	ctx, end := context.WithCancel(t.Context())
+	var out strings.Builder
+	command := st.command(ending{ctx}, j)
+	command.Stdout, command.Stderr = &out, &out
+	must.Do(t, command.Start())
+	patience.Until(t, "the test runs", func() bool {
+		_, err := os.Stat(filepath.Join(strings.TrimPrefix(st.flags[0], "-dir="), "pid"))
+		return err == nil
+	})
+	end()
+	if err := command.Wait(); err == nil {
+		t.Error("got no error of a binary that was ended")
+	}
+	wantText(t, out.String(), "SIGQUIT", "faults.TestHangs(")
+}
+
 // TestOrphans are processes that a binary leaves in groups of their own, at its limit and
 // at its end.
 func TestOrphans(t *testing.T) {
