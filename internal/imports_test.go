@@ -115,6 +115,7 @@ var imports = map[string]string{
 	"internal/boundjson":                        "",
 	"internal/calltest":                         "",
 	"internal/boundproto":                       "",
+	"internal/clienttest":                       "",
 	"internal/clip":                             "",
 	"internal/gen":                              "",
 	"internal/gen/filesystem":                   "",

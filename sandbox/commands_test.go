@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
@@ -191,12 +192,13 @@ func TestRunDeadline(t *testing.T) {
 
 // cutTransport ends the body of Start's answer after a number of bytes.
 type cutTransport struct {
+	http.RoundTripper
 	after int64
 	calls atomic.Int32
 }
 
 func (c *cutTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := http.DefaultTransport.RoundTrip(r)
+	response, err := c.RoundTripper.RoundTrip(r)
 	if err == nil && strings.HasSuffix(r.URL.Path, "/Start") {
 		c.calls.Add(1)
 		response.Body = struct {
@@ -217,8 +219,9 @@ func TestRunCutAnywhereStartsOnce(t *testing.T) {
 	}
 	// The whole answer is three messages and the end of the stream; the last cut
 	// comes after the command's end is known.
+	connections := clienttest.New(t).Transport
 	for cut := int64(0); cut < 40; cut++ {
-		transport := &cutTransport{after: cut}
+		transport := &cutTransport{RoundTripper: connections, after: cut}
 		c := s.client(WithTransport(transport))
 		sb, err := c.Create(t.Context())
 		must.Do(t, err)
@@ -234,7 +237,6 @@ func TestRunCutAnywhereStartsOnce(t *testing.T) {
 		}
 		sb.Detach()
 	}
-	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
 
 func TestRunErrorsOfTheDaemon(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
@@ -177,7 +178,7 @@ func TestHandler(t *testing.T) {
 	defer close(more)
 	streamed, err := http.NewRequestWithContext(patience.Context(t), http.MethodGet, outside.URL, nil)
 	must.Do(t, err)
-	answer, err := http.DefaultClient.Do(streamed)
+	answer, err := clienttest.New(t).Do(streamed)
 	must.Do(t, err)
 	defer answer.Body.Close()
 	if piece, err := io.ReadAll(io.LimitReader(answer.Body, 1)); err != nil || string(piece) != "a" {

@@ -11,7 +11,6 @@ import (
 	"io"
 	"io/fs"
 	"log"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -33,6 +32,7 @@ import (
 	"github.com/e2bctl/e2bctl/examples/codeagent/loop"
 	"github.com/e2bctl/e2bctl/examples/codeagent/loop/modeltest"
 	"github.com/e2bctl/e2bctl/examples/internal/leak"
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -57,9 +57,7 @@ func mirror(t *testing.T, from string) string {
 	t.Cleanup(server.Close)
 	to, err := name.ParseReference(strings.TrimPrefix(server.URL, "http://")+"/library/python:3.10", name.Insecure)
 	must.Do(t, err)
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	defer transport.CloseIdleConnections()
-	must.Do(t, remote.Write(to, image, remote.WithTransport(transport)))
+	must.Do(t, remote.Write(to, image, remote.WithTransport(clienttest.New(t).Transport)))
 	return server.URL
 }
 

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"io"
 	"log"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -24,6 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/imagetest"
 	"github.com/e2bctl/e2bctl/internal/cloud/envdclient"
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
@@ -67,9 +67,7 @@ func pushImage(t *testing.T, layers ...v1.Layer) string {
 	must.Do(t, err)
 	ref, err := name.ParseReference(strings.TrimPrefix(server.URL, "http://") + "/test:1")
 	must.Do(t, err)
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	defer transport.CloseIdleConnections()
-	must.Do(t, remote.Write(ref, img, remote.WithTransport(transport)))
+	must.Do(t, remote.Write(ref, img, remote.WithTransport(clienttest.New(t).Transport)))
 	return ref.String()
 }
 

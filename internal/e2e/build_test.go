@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -43,7 +44,7 @@ func (b buildAPI) call(t *testing.T, method, path string, body, answer any) int 
 	r, err := http.NewRequestWithContext(t.Context(), method, b.url+path, bytes.NewReader(text))
 	must.Do(t, err)
 	r.Header.Set("X-Api-Key", b.key)
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := clienttest.New(t).Do(r)
 	must.Do(t, err)
 	defer resp.Body.Close()
 	got, err := io.ReadAll(resp.Body)
@@ -153,7 +154,7 @@ func (b buildAPI) upload(t *testing.T, template string, archive []byte) string {
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, link.URL, bytes.NewReader(archive))
 	must.Do(t, err)
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := clienttest.New(t).Do(r)
 	must.Do(t, err)
 	defer resp.Body.Close()
 	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -109,7 +110,7 @@ func TestMuchOutputOfCode(t *testing.T) {
 
 func TestMuchOutputOfCommand(t *testing.T) {
 	t.Parallel()
-	var reports reportCounter
+	reports := reportCounter{RoundTripper: clienttest.New(t).Transport}
 	sb := shared(t).Create(t, sandbox.WithTransport(&reports))
 	var written counter
 	result, err := sb.Commands.Run(t.Context(), fmt.Sprintf("yes | head -c %d", muchPrinted), &sandbox.CommandParams{Stdout: &written})
@@ -125,7 +126,10 @@ func TestMuchOutputOfCommand(t *testing.T) {
 }
 
 // reportCounter counts the requests that report received output.
-type reportCounter struct{ streams, updates atomic.Int64 }
+type reportCounter struct {
+	http.RoundTripper
+	streams, updates atomic.Int64
+}
 
 func (c *reportCounter) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch path.Base(r.URL.Path) {
@@ -134,7 +138,7 @@ func (c *reportCounter) RoundTrip(r *http.Request) (*http.Response, error) {
 	case "Update":
 		c.updates.Add(1)
 	}
-	return http.DefaultTransport.RoundTrip(r)
+	return c.RoundTripper.RoundTrip(r)
 }
 
 type counter int64

@@ -20,6 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -397,10 +398,10 @@ func TestUploadOfANewDirectory(t *testing.T) {
 func TestSignedURLs(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	path := "/home/user/a b+é.txt"
+	path, client := "/home/user/a b+é.txt", clienttest.New(t)
 	post := func(to, content string) int {
 		t.Helper()
-		response, err := http.Post(to, "application/octet-stream", strings.NewReader(content))
+		response, err := client.Post(to, "application/octet-stream", strings.NewReader(content))
 		must.Do(t, err)
 		defer response.Body.Close()
 		return response.StatusCode
@@ -412,7 +413,7 @@ func TestSignedURLs(t *testing.T) {
 	}
 	down, err := sb.Files.DownloadURL(path, &sandbox.SignedURLParams{User: "user"})
 	must.Do(t, err)
-	response, err := http.Get(down)
+	response, err := client.Get(down)
 	must.Do(t, err)
 	defer response.Body.Close()
 	if text, err := io.ReadAll(response.Body); err != nil || string(text) != "signed" {

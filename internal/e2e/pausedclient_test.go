@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/protocol"
@@ -63,7 +64,7 @@ func interruptByPause(t *testing.T, url, token string, sb *sandbox.Sandbox) erro
 		request.Header.Set(protocol.HeaderSandboxPort, fmt.Sprint(protocol.PortInterpreter))
 		request.Header.Set(protocol.HeaderAccess, token)
 		request.Header.Set("Content-Type", "application/json")
-		response, err := http.DefaultClient.Do(request)
+		response, err := clienttest.New(t).Do(request)
 		if err != nil {
 			return nil, err
 		}

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/pinned"
@@ -44,7 +45,7 @@ func (s *server) try(t *testing.T, method, path, body string) (int, map[string]a
 		return 0, nil, err
 	}
 	request.Header.Set("X-API-KEY", string(s.key))
-	response, err := http.DefaultClient.Do(request)
+	response, err := clienttest.New(t).Do(request)
 	if err != nil {
 		return 0, nil, err
 	}

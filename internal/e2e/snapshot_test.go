@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -21,7 +22,7 @@ func post(t *testing.T, cloud *sandboxtest.Cloud, path, body string, status int,
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, cloud.URL()+path, strings.NewReader(body))
 	must.Do(t, err)
 	r.Header.Set("X-Api-Key", string(cloud.APIKey()))
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := clienttest.New(t).Do(r)
 	must.Do(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)

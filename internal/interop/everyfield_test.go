@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/protocol"
@@ -117,7 +118,7 @@ func send(t *testing.T, cloud *sandboxtest.Cloud, volume *api.Volume, made madeR
 	if strings.HasPrefix(made.Path, "/volumecontent/") {
 		request.Header.Set("Authorization", "Bearer "+string(volume.Token))
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := clienttest.New(t).Do(request)
 	must.Do(t, err)
 	defer func() { _ = response.Body.Close() }()
 	answer, err := io.ReadAll(response.Body)

@@ -21,6 +21,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -285,7 +286,7 @@ func hearsUnknown(t *testing.T, cloud *sandboxtest.Cloud, fields *ignoredFields)
 		for name, value := range header {
 			request.Header.Set(name, value)
 		}
-		response, err := http.DefaultClient.Do(request)
+		response, err := clienttest.New(t).Do(request)
 		must.Do(t, err)
 		defer func() { _ = response.Body.Close() }()
 		answer, err := io.ReadAll(response.Body)

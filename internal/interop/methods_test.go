@@ -21,6 +21,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
@@ -273,7 +274,7 @@ type apiError struct {
 
 func refusal(t *testing.T, r *http.Request) (e apiError) {
 	t.Helper()
-	response, err := http.DefaultClient.Do(r)
+	response, err := clienttest.New(t).Do(r)
 	must.Do(t, err)
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(response.Body)

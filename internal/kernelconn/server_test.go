@@ -16,6 +16,7 @@ import (
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 )
@@ -31,6 +32,7 @@ const (
 type server struct {
 	t        testing.TB
 	url      string
+	http     *http.Client
 	kernel   func(*jupytertest.Kernel) // serves one websocket
 	socket   http.HandlerFunc          // serves one websocket from the upgrade on; instead of kernel
 	contexts http.HandlerFunc          // replaces the usual list
@@ -42,7 +44,7 @@ type server struct {
 
 func newServer(t testing.TB) *server {
 	t.Helper()
-	s := &server{t: t}
+	s := &server{t: t, http: clienttest.New(t)}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	s.url = server.URL
@@ -102,7 +104,7 @@ func (s *server) Do(ctx context.Context, _ int, method, path string, body []byte
 	if err != nil {
 		return nil, err
 	}
-	return http.DefaultClient.Do(r)
+	return s.http.Do(r)
 }
 
 func (s *server) Dial(ctx context.Context, path string) (*jupyter.Conn, error) {

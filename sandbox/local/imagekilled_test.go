@@ -30,6 +30,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/imagetest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
@@ -136,9 +137,7 @@ func (r *stallingRegistry) push(t *testing.T, path string) (reference string) {
 	reference = r.url + "/" + path
 	ref, err := name.ParseReference(reference)
 	must.Do(t, err)
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	defer transport.CloseIdleConnections()
-	must.Do(t, remote.Write(ref, img, remote.WithTransport(transport)))
+	must.Do(t, remote.Write(ref, img, remote.WithTransport(clienttest.New(t).Transport)))
 	digest, err := last.Digest()
 	must.Do(t, err)
 	r.mu.Lock()

@@ -28,6 +28,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -234,7 +235,7 @@ func TestFault(t *testing.T) {
 		}
 	}
 	cloud.Inject(t, local.Fault{Path: "/health", Status: 502, Header: http.Header{"content-type": {"text/html"}}})
-	response, err := http.Get(cloud.URL() + "/health")
+	response, err := clienttest.New(t).Get(cloud.URL() + "/health")
 	must.Do(t, err)
 	defer response.Body.Close()
 	if got := response.Header["Content-Type"]; len(got) != 1 || got[0] != "text/html" || response.StatusCode != 502 {

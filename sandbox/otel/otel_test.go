@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
@@ -60,9 +61,7 @@ func newTraced(t *testing.T, params *otel.Params) *traced {
 	cloud := sandboxtest.New(t)
 	x := &traced{exporter: tracetest.NewInMemoryExporter()}
 	x.provider = sdktrace.NewTracerProvider(sdktrace.WithSyncer(x.exporter))
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	t.Cleanup(transport.CloseIdleConnections)
-	x.wire = &wire{RoundTripper: transport, sent: map[string]string{}}
+	x.wire = &wire{RoundTripper: clienttest.New(t).Transport, sent: map[string]string{}}
 	client, err := sandbox.NewClient(cloud.Option(), sandbox.WithTransport(x.wire), otel.WithTracing(x.provider, params))
 	must.Do(t, err)
 	t.Cleanup(func() { _ = client.Close() })

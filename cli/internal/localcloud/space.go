@@ -150,7 +150,8 @@ func (r Record) ask(ctx context.Context, method, path string, answer any) error 
 		return err
 	}
 	request.Header.Set("X-API-Key", r.Key)
-	response, err := http.DefaultClient.Do(request)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
 	if err != nil {
 		return fmt.Errorf("the local cloud: %w", err)
 	}

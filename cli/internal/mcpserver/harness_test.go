@@ -12,6 +12,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -90,18 +91,18 @@ func (s *service) connectHTTP(t *testing.T, version string) *client {
 // connectTo connects a client over HTTP to an address.
 func connectTo(t *testing.T, address, version string) *client {
 	t.Helper()
-	c := connected(t, version, nil, &sdk.StreamableClientTransport{Endpoint: address, HTTPClient: &http.Client{Transport: withToken{}}})
+	c := connected(t, version, nil, &sdk.StreamableClientTransport{Endpoint: address, HTTPClient: &http.Client{Transport: withToken{clienttest.New(t).Transport}}})
 	t.Cleanup(func() { must.Do(t, c.Close()) })
 	return c
 }
 
 // withToken sends the token.
-type withToken struct{}
+type withToken struct{ http.RoundTripper }
 
-func (withToken) RoundTrip(r *http.Request) (*http.Response, error) {
+func (w withToken) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+testToken)
-	return http.DefaultTransport.RoundTrip(r)
+	return w.RoundTripper.RoundTrip(r)
 }
 
 func connected(t *testing.T, version string, options *sdk.ClientOptions, transport sdk.Transport) *client {

@@ -12,6 +12,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -256,7 +257,7 @@ func TestDoorOverHTTP(t *testing.T) {
 			req.Header.Set(header, value)
 		}
 		c.change(req)
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := clienttest.New(t).Do(req)
 		must.Do(t, err)
 		resp.Body.Close()
 		if resp.StatusCode != c.want {

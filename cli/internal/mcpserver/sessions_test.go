@@ -9,6 +9,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
@@ -18,6 +19,7 @@ type sessionClient struct {
 	t       *testing.T
 	address string
 	all     *sessions
+	http    *http.Client
 }
 
 // send sends a request, and returns its answer, whose stream may be open.
@@ -35,7 +37,7 @@ func (c sessionClient) send(method, session, body string) *http.Response {
 // do sends a request.
 func (c sessionClient) do(r *http.Request) *http.Response {
 	c.t.Helper()
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := c.http.Do(r)
 	must.Do(c.t, err)
 	c.t.Cleanup(func() { resp.Body.Close() })
 	return resp
@@ -107,7 +109,7 @@ func (c sessionClient) call(session string) {
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
-		if resp, err := http.DefaultClient.Do(r); err == nil {
+		if resp, err := c.http.Do(r); err == nil {
 			resp.Body.Close()
 		}
 	}()
@@ -165,7 +167,7 @@ func TestSessionsAreBounded(t *testing.T) {
 			web := httptest.NewServer(all.handler(server.streamable(all.server)))
 			t.Cleanup(web.Close)
 			t.Cleanup(web.CloseClientConnections) // streams
-			c := sessionClient{t, web.URL, all}
+			c := sessionClient{t, web.URL, all, clienttest.New(t)}
 			open := []string{c.open(), c.open(), c.open()}
 			if test.before != nil {
 				test.before(c, open)

@@ -22,6 +22,7 @@ import (
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/protocol"
@@ -247,7 +248,7 @@ func TestAnswersStream(t *testing.T) {
 	for name, value := range by(id, "49999") {
 		r.Header.Set(name, value)
 	}
-	resp, err := http.DefaultTransport.RoundTrip(r)
+	resp, err := clienttest.New(t).Transport.RoundTrip(r)
 	must.Do(t, err)
 	defer resp.Body.Close()
 	body := bufio.NewReader(resp.Body)
@@ -258,7 +259,6 @@ func TestAnswersStream(t *testing.T) {
 	if line, err := body.ReadString('\n'); line != "two\n" {
 		t.Fatalf("got %q, %v, want %q", line, err, "two\n")
 	}
-	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
 
 // TestConversation checks that an answer may begin, and can be read, while the request is still

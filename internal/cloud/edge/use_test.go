@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -196,7 +197,7 @@ func TestUses(t *testing.T) {
 		must.Do(t, err)
 		r.Host = fmt.Sprintf("%d-%s.localhost", tt.port, id)
 		r.Header.Set(protocol.HeaderAccess, tt.token)
-		res, err := http.DefaultClient.Do(r)
+		res, err := clienttest.New(t).Do(r)
 		must.Do(t, err)
 		must.Do(t, res.Body.Close())
 		if tt.want {

@@ -36,6 +36,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
@@ -254,10 +255,9 @@ func (w *world) push(t testing.TB, path string, img v1.Image) (reference string)
 	reference = w.host() + "/" + path
 	ref, err := name.ParseReference(reference)
 	if err == nil {
-		err = remote.Write(ref, img, remote.WithTransport(http.DefaultTransport))
+		err = remote.Write(ref, img, remote.WithTransport(clienttest.New(t).Transport))
 	}
 	must.Do(t, err)
-	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	w.asked()
 	return reference
 }

@@ -3,7 +3,6 @@
 package image
 
 import (
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -42,10 +42,9 @@ func TestPlatforms(t *testing.T) {
 	push := func(path string, index v1.ImageIndex) string {
 		ref, err := name.ParseReference(w.host() + "/" + path)
 		if err == nil {
-			err = remote.WriteIndex(ref, index, remote.WithTransport(http.DefaultTransport))
+			err = remote.WriteIndex(ref, index, remote.WithTransport(clienttest.New(t).Transport))
 		}
 		must.Do(t, err)
-		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 		return ref.String()
 	}
 	others := []mutate.IndexAddendum{add(foreign("linux", "s390x"), "linux", "s390x"), add(foreign("windows", platform.Architecture), "windows", platform.Architecture), add(foreign("unknown", "unknown"), "unknown", "unknown")}

@@ -15,8 +15,8 @@ var exceptions = []struct {
 	file    *regexp.Regexp
 	linters []string
 }{
-	// Programs write to standard output and end themselves.
-	{regexp.MustCompile(`/(examples|internal/tools)/|/main\.go$`), []string{"forbidigo"}},
+	// Programs and examples write to standard output, end themselves, and share connections with nobody.
+	{regexp.MustCompile(`/(examples|internal/tools)/|/main\.go$|/example\w*_test\.go$`), []string{"forbidigo"}},
 	// What a test leaves open ends with the test, which has a limit of its own.
 	{regexp.MustCompile(`_test\.go$`), []string{"errcheck", "bodyclose", "noctx"}},
 }

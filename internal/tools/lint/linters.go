@@ -77,6 +77,7 @@ func forbidigoAnalyzer() *analysis.Analyzer {
 		`{p: '^fmt\.Print.*$', msg: write to a writer that was passed in}`,
 		`{p: '^os\.Exit$', msg: only main ends the process}`,
 		`{p: '^time\.Sleep$', msg: wait for what you wait for}`,
+		`{p: '^http\.(DefaultClient|Get|Head|Post|PostForm)$', msg: other code closes its connections; in a test use clienttest.New}`,
 	} {
 		set(a, "p", forbidden)
 	}

@@ -71,6 +71,8 @@ func Slept() {
 	time.Sleep(1) // want:forbidigo,SA1004
 }
 
+func Shared() *http.Client { return http.DefaultClient } // want:forbidigo
+
 func Formatted(w io.Writer) {
 	fmt.Fprintf(w, "%d", "text") // want:printf,SA5009
 }
