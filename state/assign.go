@@ -75,9 +75,6 @@ func (d *decoder) special(start int, n node, v reflect.Value) error {
 
 // scalar stores a value that is not a container.
 func (d *decoder) scalar(n node, v reflect.Value) error {
-	if formTypes[v.Type()] { // such as Decimal, which is a string
-		return d.mismatch(n, v)
-	}
 	ok := false
 	switch v.Kind() {
 	case reflect.Bool:
@@ -127,11 +124,12 @@ func (d *decoder) scalar(n node, v reflect.Value) error {
 			ok = true
 		}
 	case reflect.String:
-		if ok = n.kind == KindStr; ok {
+		t := v.Type() // a form, such as Decimal, is a string only in Go
+		if ok = n.kind == KindStr && (t == stringType || !formTypes[t]); ok {
 			v.SetString(n.str)
 		}
 	case reflect.Slice, reflect.Array:
-		ok = setBytes(n, v)
+		ok = !formTypes[v.Type()] && setBytes(n, v)
 	}
 	if !ok {
 		return d.mismatch(n, v)

@@ -107,7 +107,7 @@ func Watch(numbers []uint32, see func(Call) (fails unix.Errno, last bool)) (ende
 
 // collections counts those who want no garbage to be collected.
 //
-//nolint:gochecknoglobals // as the collector, of which a process has one
+//nolint:gochecknoglobals // a process has one collector
 var collections struct {
 	sync.Mutex
 	refused, percent int
