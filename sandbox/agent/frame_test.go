@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,9 +13,9 @@ import (
 // TestFrameIsWhole checks that a frame is read only if its parts have exactly its size.
 func TestFrameIsWhole(t *testing.T) {
 	t.Parallel()
-	const document = `{"v":1,"value":1}`
+	const document, broken = `{"v":1,"value":1}`, `{"v":1,"value":0`
 	head := func(size int) string { return fmt.Sprintf(`{"values":[["a",%d]],"blobs":[]}`+"\n", size) }
-	whole := head(len(document))
+	whole, blob := head(len(document)), fmt.Sprintf(`{"values":[],"blobs":[["%x",1]]}`+"\n", sha256.Sum256([]byte("x")))
 	for name, tt := range map[string]struct {
 		text       string
 		head, size int
@@ -28,10 +29,13 @@ func TestFrameIsWhole(t *testing.T) {
 		"a negative part":       {head(-1) + document, len(head(-1)), len(head(-1) + document), false},
 		"a head beyond it":      {whole, len(whole) + 1, len(whole), false},
 		"a negative head":       {whole + document, -1, len(whole + document), false},
+		"a broken document":     {head(len(broken)) + broken, len(head(len(broken))), len(head(len(broken)) + broken), false},
+		"a blob of another":     {blob + "y", len(blob), len(blob) + 1, false},
+		"no head":               {"{]\n", 3, 3, false},
 	} {
 		var names []string
 		err := readFrame(strings.NewReader(tt.text), tt.head, tt.size, func(name string, _ state.Value) error { names = append(names, name); return nil })
-		if (err == nil) != tt.want || len(names) > 0 != tt.want {
+		if (err == nil) != tt.want || len(names) > 0 != tt.want || strings.HasPrefix(name, "a broken") && !strings.HasPrefix(err.Error(), `"a": `) {
 			t.Errorf("%s: got %q and error %v, want it to be read: %v", name, names, err, tt.want)
 		}
 	}
