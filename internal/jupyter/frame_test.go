@@ -1,7 +1,9 @@
 package jupyter
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
 	"testing"
 	"time"
 
@@ -78,6 +80,26 @@ func TestFramesOfBadMessages(t *testing.T) {
 		change(m)
 		if frame, _, err := Marshal(m); err == nil || len(frame) > 0 {
 			t.Errorf("bad %s: got %q and %v, want an error", name, frame, err)
+		}
+	}
+}
+
+// TestBadHeaders checks that no message is read whose header, or whose parent's, is no JSON.
+func TestBadHeaders(t *testing.T) {
+	t.Parallel()
+	m := sample()
+	m.Parent.MsgID = "parent"
+	v1, err := MarshalV1(m)
+	must.Do(t, err)
+	text, _, err := Marshal(m)
+	must.Do(t, err)
+	for _, id := range []string{m.Header.MsgID, m.Parent.MsgID} {
+		good, bad := []byte(`"`+id+`"`), []byte(` `+id+` `)
+		if m, err := UnmarshalV1(bytes.Replace(v1, good, bad, 1)); !errors.Is(err, errFrame) {
+			t.Errorf("a bad header with the id %s: got %+v and error %v in the framing v1, want %v", id, m, err, errFrame)
+		}
+		if m, err := Unmarshal(bytes.Replace(text, good, bad, 1), false); !errors.Is(err, errFrame) {
+			t.Errorf("a bad header with the id %s: got %+v and error %v, want %v", id, m, err, errFrame)
 		}
 	}
 }

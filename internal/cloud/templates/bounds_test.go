@@ -49,5 +49,7 @@ func TestBuildsAreBounded(t *testing.T) {
 	for _, text := range []string{"", "a b", "elsewhere/other", "other:", "other:a b"} {
 		bad := templates.ParseReference(text)
 		refusal(s.CheckName(&bad), templates.Invalid)
+		_, _, err := s.Request(bad, nil, templates.Build{})
+		refusal(err, templates.Invalid)
 	}
 }

@@ -193,6 +193,7 @@ func TestUnreadable(t *testing.T) {
 		"no record":       ``,
 		"no JSON":         `{`,
 		"another version": `{"Version":3}`,
+		"another type":    `{"Version":1,"Template":{"ID":"damaged","Builds":[{"ID":"x"}],"Name":1}}`,
 		"another id":      `{"Version":1,"Template":{"ID":"b","Builds":[{"ID":"x"}]}}`,
 		"no builds":       `{"Version":1,"Template":{"ID":"damaged"}}`,
 		"a bad tag":       `{"Version":1,"Template":{"ID":"damaged","Builds":[{"ID":"x"}],"Tags":{"a":{"Build":"y"}}}}`,
