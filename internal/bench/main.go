@@ -94,6 +94,7 @@ func (p plan) has(r row) bool {
 type sizes struct {
 	scale   float64       // multiplies the number of runs of each row
 	pause   time.Duration // the time between sandboxes, enough for the cloud to have the next one ready
+	quiet   time.Duration // the time without work after which the cloud has made ready what it can; 0 to begin at once
 	bulk    int64         // number of bytes that the rows about throughput move
 	crowd   int           // number of sandboxes that run at the same time
 	storm   int           // number of commands that run at the same time
@@ -103,7 +104,7 @@ type sizes struct {
 }
 
 func fullSizes(scale float64) sizes {
-	return sizes{scale: scale, pause: time.Second, bulk: 256 << 20, crowd: 100, storm: 1500, prints: 1e6, errors: 1000, records: 10_000}
+	return sizes{scale: scale, pause: time.Second, quiet: time.Second, bulk: 256 << 20, crowd: 100, storm: 1500, prints: 1e6, errors: 1000, records: 10_000}
 }
 
 // bench has the values that the rows need for their measurements.
@@ -163,6 +164,9 @@ func (p plan) measure(ctx context.Context, w io.Writer, b *bench) error {
 	var table bytes.Buffer
 	out := io.MultiWriter(w, &table)
 	now := newEnvironment(p.commit, b.cloud.Isolation())
+	if err := settle(ctx, os.Stderr, p.sizes.quiet, processorTime); err != nil {
+		return err
+	}
 	fmt.Fprintf(out, "%s, isolation: %s\n\n", machine(now), b.cloud.Isolation())
 	fmt.Fprint(out, "| what | median | p95 | floor | ratio | elsewhere |\n| --- | --- | --- | --- | --- | --- |\n")
 	var results []outcome

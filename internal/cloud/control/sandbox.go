@@ -26,8 +26,8 @@ type listed struct {
 	SandboxID    string            `json:"sandboxID"`
 	ClientID     string            `json:"clientID"`
 	Alias        string            `json:"alias,omitempty"`
-	StartedAt    time.Time         `json:"startedAt"`
-	EndAt        time.Time         `json:"endAt"`
+	StartedAt    string            `json:"startedAt"` // text, because encoding/json checks the text of each time.Time again
+	EndAt        string            `json:"endAt"`
 	CPUCount     int               `json:"cpuCount"`
 	MemoryMB     int               `json:"memoryMB"`
 	DiskSizeMB   int               `json:"diskSizeMB"`
@@ -71,7 +71,7 @@ func (s *Service) listed(sb lifecycle.Sandbox) listed {
 	has := s.has(sb)
 	return listed{
 		TemplateID: sb.Template.ID, SandboxID: sb.ID, ClientID: clientID, Alias: sb.Template.Alias,
-		StartedAt: sb.StartedAt, EndAt: sb.EndAt,
+		StartedAt: sb.StartedAt.Format(time.RFC3339Nano), EndAt: sb.EndAt.Format(time.RFC3339Nano),
 		CPUCount: has.CPUs, MemoryMB: has.MemoryMB, DiskSizeMB: has.DiskMB,
 		State: stateOf(sb), EnvdVersion: s.options.EnvdVersion, Metadata: sb.Metadata, VolumeMounts: mountAnswer(sb.Volumes),
 		Unresponsive: sb.Unresponsive,

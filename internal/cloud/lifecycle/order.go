@@ -59,15 +59,17 @@ func (r *Registry) Page(q Query) []*Sandbox {
 		}
 	}
 	var found []*Sandbox
+	up, down := r.afterLocked(&q, after)
 	for {
-		rec := r.nextLocked(&q, after)
+		rec := takeNext(&up, &down, q.Ascending)
 		if rec == nil || !q.Ascending && rec.StartedAt.Before(q.StartedAfter) {
 			return found
 		}
-		if r.noticeLocked(rec, nil) != nil {
-			continue // the sandbox has ended, and may be in another list now
+		if r.noticeLocked(rec, nil) != nil { // the sandbox has ended, and may be in another list now
+			up, down = r.afterLocked(&q, after)
+			continue
 		}
-		after = new(rec.position)
+		after = &rec.position
 		if q.Match != nil && !q.Match(&rec.Sandbox) {
 			continue
 		}
@@ -78,21 +80,30 @@ func (r *Registry) Page(q Query) []*Sandbox {
 	}
 }
 
-func (r *Registry) nextLocked(q *Query, after *ordered.Position) *record {
-	var next *record
-	for _, list := range []struct {
-		all   []*record
-		asked bool
-	}{{r.up, q.Running}, {r.down, q.Paused}} {
-		if !list.asked {
-			continue
-		}
-		rec, ok := listed.Next(list.all, after, q.Ascending)
-		if next == nil || ok && (rec.position.Compare(next.position) < 0) != q.Ascending {
-			next = rec
-		}
+// afterLocked returns the parts of the lists up and down that q selects and that follow a position.
+func (r *Registry) afterLocked(q *Query, after *ordered.Position) (up, down []*record) {
+	if q.Running {
+		up = listed.After(r.up, after, q.Ascending)
 	}
-	return next
+	if q.Paused {
+		down = listed.After(r.down, after, q.Ascending)
+	}
+	return up, down
+}
+
+// takeNext removes the record that comes first from the part that has it. It returns nil if both are
+// empty.
+func takeNext(up, down *[]*record, ascending bool) *record {
+	first, rest, ok := listed.Next(*up, ascending)
+	other, otherRest, otherOK := listed.Next(*down, ascending)
+	if otherOK && (!ok || (other.position.Compare(first.position) < 0) != ascending) {
+		*down = otherRest
+		return other
+	}
+	if ok {
+		*up = rest
+	}
+	return first
 }
 
 // Running returns the number of running sandboxes that match, on all pages. If q has no conditions,

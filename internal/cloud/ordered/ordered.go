@@ -53,25 +53,33 @@ func (by By[T]) Delete(all []T, p Position) []T {
 	return all
 }
 
-// Next returns the value that follows the position after. If after is nil, this is the first value.
-// If ascending is set, the list is reversed. If no value follows, ok is false.
-func (by By[T]) Next(all []T, after *Position, ascending bool) (v T, ok bool) {
-	i, found := 0, false
-	if after != nil {
-		i, found = by.search(all, *after)
-	} else if !ascending {
-		i = len(all)
+// After returns the part of all that follows the position after. If after is nil, this is all. If
+// ascending is set, the list is reversed. [By.Next] takes the values from the part, one by one.
+func (by By[T]) After(all []T, after *Position, ascending bool) []T {
+	if after == nil {
+		return all
 	}
+	i, found := by.search(all, *after)
 	switch {
 	case !ascending:
-		i--
+		return all[:i]
 	case found:
 		i++
 	}
-	if i < 0 || i >= len(all) {
-		return v, false
+	return all[i:]
+}
+
+// Next returns the first value of a part of a list, in its order, and the part without this value.
+// If the part is empty, ok is false.
+func (By[T]) Next(part []T, ascending bool) (v T, rest []T, ok bool) {
+	switch end := len(part) - 1; {
+	case end < 0:
+		return v, nil, false
+	case ascending:
+		return part[0], part[1:], true
+	default:
+		return part[end], part[:end], true
 	}
-	return all[i], true
 }
 
 // Page returns at most limit matching values that follow the position after, in the order of the

@@ -57,12 +57,12 @@ func TestPages(t *testing.T) {
 	}
 	for _, ascending := range []bool{false, true} {
 		var got []int
-		for after := (*ordered.Position)(nil); ; after = new(at(got[len(got)-1])) {
-			n, ok := by.Next(all, after, ascending)
-			if !ok {
-				break
+		part := all
+		for n, rest, ok := by.Next(part, ascending); ok; n, rest, ok = by.Next(part, ascending) {
+			got, part = append(got, n), rest
+			if after := by.After(all, new(at(n)), ascending); !slices.Equal(after, rest) {
+				t.Errorf("after %d, ascending %v: got %v, want %v", n, ascending, after, rest)
 			}
-			got = append(got, n)
 		}
 		if ascending {
 			slices.Reverse(got)
