@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -29,7 +29,7 @@ func TestEndsMeanwhile(t *testing.T) {
 		"a call waits for the end": {"snapshotting", func(s *stage, id string, _ *int) {
 			s.fakes.Fake(id).Die(broken)
 			called := make(chan error, 1)
-			go func() { called <- s.SetLifetime(id, time.Hour) }()
+			go func() { called <- s.SetEgress(id, lifecycle.Network{}, &network.Rules{}) }()
 			synctest.Wait()
 			close(s.held[lifecycletest.Checkpoint])
 			if err := <-called; reasonOf(err) != lifecycle.Died {
