@@ -157,8 +157,8 @@ func TestRelay(t *testing.T) {
 		t.Errorf("another name: got %q, want the reason", got)
 	}
 	patience.Receive(t, "the dialled host", asked)
-	if got := get("127.0.0.1:4000"); !strings.Contains(got, ruleNoPeer) {
-		t.Errorf("no name: got %q, want the reason", got)
+	if got := get("127.0.0.1:4000"); !strings.Contains(got, "network: "+l.Addr().String()+" is not reachable") || !strings.Contains(got, ruleNoPeer) {
+		t.Errorf("no name: got %q, want the address and the reason", got)
 	}
 	_, err = tls.Dial("tcp", l.Addr().String(), &tls.Config{ServerName: "other.test"})
 	if err == nil || !strings.Contains(err.Error(), "access denied") || patience.Receive(t, "the dialled host", asked) != "other.test:4000" {
