@@ -14,15 +14,23 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestOptionsReachTheServer checks that a value which the server itself refuses comes to it, for flags of each kind. No server
-// starts, because its address is not one of this machine.
-func TestOptionsReachTheServer(t *testing.T) {
-	dir := t.TempDir()
+// prepare makes the environment that of a new user with a file of one API key, and returns the directory of both.
+func prepare(t *testing.T) (dir, keys string) {
+	t.Helper()
+	dir = t.TempDir()
 	for _, name := range []string{"HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CACHE_HOME", "TMPDIR"} {
 		t.Setenv(name, dir)
 	}
-	keys, none := filepath.Join(dir, "keys"), filepath.Join(dir, "none")
+	keys = filepath.Join(dir, "keys")
 	must.Do(t, os.WriteFile(keys, []byte("e2b_"+strings.Repeat("0", 40)+"\n"), 0o600))
+	return dir, keys
+}
+
+// TestOptionsReachTheServer checks that a value which the server itself refuses comes to it, for flags of each kind. No server
+// starts, because its address is not one of this machine.
+func TestOptionsReachTheServer(t *testing.T) {
+	dir, keys := prepare(t)
+	none := filepath.Join(dir, "none")
 	for _, test := range []struct {
 		args []string
 		want string // in the error
