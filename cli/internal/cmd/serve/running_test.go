@@ -26,14 +26,12 @@ import (
 type output struct {
 	lines string
 	err   error
-	seen  func() // called after the address was written
+	seen  func() // called when the address is written
 }
 
 func (o *output) Write(p []byte) (int, error) {
-	if o.err == nil {
-		o.lines += string(p)
-		o.seen()
-	}
+	o.lines += string(p)
+	o.seen()
 	return len(p), o.err
 }
 
@@ -118,8 +116,9 @@ func ended(t *testing.T, url string) {
 // TestServerWithoutOutput checks that a server ends that cannot say where it is.
 func TestServerWithoutOutput(t *testing.T) {
 	_, keys := prepare(t)
-	out := &output{err: syscall.ENOSPC}
-	log, err := serve(t, t.Context(), out, "--keys-file", keys, "--ephemeral", "-v")
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &output{err: syscall.ENOSPC, seen: cancel}
+	log, err := serve(t, ctx, out, "--keys-file", keys, "--ephemeral", "-v")
 	must.Is(t, err, syscall.ENOSPC)
 	_, url, _ := strings.Cut(log, `"msg":"the server is ready","url":"`)
 	url, rest, _ := strings.Cut(url, `"`)
