@@ -708,13 +708,18 @@ func TestDelivery(t *testing.T) {
 		default:
 			event.Output = &process.ProcessEvent_DataEvent_Pty{Pty: []byte("x")}
 		}
-		if err := c.deliver(t.Context(), &event); (err == nil) != (tt.says == "") || err != nil && err.Error() != tt.says || tt.is != nil && !errors.Is(err, tt.is) {
+		said, err := "", c.deliver(t.Context(), &event)
+		if err != nil {
+			said = err.Error()
+		}
+		if said != tt.says || tt.is != nil && !errors.Is(err, tt.is) {
 			t.Errorf("%s: got error %v, want %q", name, err, tt.says)
 		}
 		of := map[bool]string{true: "x"}
 		stdout, stderr := of[tt.kind == "stdout"], of[tt.kind == "stderr"]
-		if c.stdout.Text() != stdout || c.stderr.Text() != stderr || tt.to == nil && (out.String() != stdout || errOut.String() != stderr) {
-			t.Errorf("%s: kept %q and %q, and wrote %q and %q", name, c.stdout.Text(), c.stderr.Text(), &out, &errOut)
+		kept, wrote := c.stdout.Text()+"|"+c.stderr.Text(), out.String()+"|"+errOut.String()
+		if want := stdout + "|" + stderr; kept != want || tt.to == nil && wrote != want {
+			t.Errorf("%s: kept %q and wrote %q, want %q", name, kept, wrote, want)
 		}
 		pushed, ok, _ := c.backlog.pop()
 		if ok != (tt.says == "") || string(pushed.Stdout)+"|"+string(pushed.Stderr) != map[bool]string{true: stdout + "|" + stderr, false: "|"}[ok] {

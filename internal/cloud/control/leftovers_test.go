@@ -8,10 +8,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -126,25 +128,32 @@ func TestTransfersProgress(t *testing.T) {
 		"a file that is written": {s.ofContent(t, (*contentCall).write), 2, 0, "text"},
 		"a file that stays":      {s.ofContent(t, (*contentCall).write), 0, 0, "text"},
 	} {
-		w, begun := &hasDeadlines{ResponseRecorder: httptest.NewRecorder()}, time.Now()
+		w := &hasDeadlines{ResponseRecorder: httptest.NewRecorder()}
 		path := "/?path=/f&force=" + strconv.FormatBool(tt.read > 0)
-		err := tt.do(w, httptest.NewRequestWithContext(t.Context(), http.MethodPut, path, strings.NewReader(tt.body)))
-		if stays := tt.read+tt.write == 0; (err != nil) != stays {
-			t.Errorf("%s: got error %v", name, err)
+		synctest.Test(t, func(t *testing.T) { // in which no time passes
+			err := tt.do(w, httptest.NewRequestWithContext(t.Context(), http.MethodPut, path, strings.NewReader(tt.body)))
+			if stays := tt.read+tt.write == 0; (err != nil) != stays {
+				t.Errorf("%s: got error %v", name, err)
+			}
+			w.check(t, name+", read", w.read, tt.read)
+			w.check(t, name+", write", w.write, tt.write)
+		})
+	}
+}
+
+// check checks the deadlines of one direction: at least some of contentIdle, and none in the end.
+func (*hasDeadlines) check(t *testing.T, what string, all []time.Time, least int) {
+	t.Helper()
+	if len(all) < least || least == 0 && len(all) > 1 {
+		t.Errorf("%s: got %d deadlines, want %d", what, len(all), least)
+	}
+	for i, at := range all {
+		want := time.Time{}
+		if i < len(all)-1 {
+			want = time.Now().Add(contentIdle)
 		}
-		for kind, set := range map[string]struct {
-			all   []time.Time
-			least int
-		}{"read": {w.read, tt.read}, "write": {w.write, tt.write}} {
-			if len(set.all) < set.least || set.least == 0 && len(set.all) > 1 {
-				t.Errorf("%s: got %d deadlines of a %s, want %d", name, len(set.all), kind, set.least)
-			}
-			for i, at := range set.all {
-				last, left := i == len(set.all)-1, at.Sub(begun)
-				if at.IsZero() != last || !last && (left < contentIdle || left > 2*contentIdle) {
-					t.Errorf("%s: the deadline %d of %d of a %s is %v, at its beginning in %v", name, i, len(set.all), kind, at, left)
-				}
-			}
+		if !at.Equal(want) {
+			t.Errorf("%s: the deadline %d of %d is %v, want %v", what, i, len(all), at, want)
 		}
 	}
 }
@@ -176,7 +185,8 @@ func TestFilesAreClosed(t *testing.T) {
 	must.Do(t, err)
 	for _, fd := range all {
 		target, err := os.Readlink("/proc/self/fd/" + fd.Name())
-		if err == nil && strings.Contains(target, t.Name()) && (target == keys || target == large || strings.HasSuffix(target, "/f")) {
+		ours := slices.ContainsFunc([]string{keys, large, "/f"}, func(name string) bool { return strings.HasSuffix(target, name) })
+		if err == nil && ours && strings.Contains(target, t.Name()) {
 			t.Errorf("%s is open", target)
 		}
 	}

@@ -36,8 +36,7 @@ func (o *output) Write(p []byte) (int, error) {
 }
 
 // serve runs a server until out has its address, and returns its log and its error.
-func serve(t *testing.T, ctx context.Context, out *output, args ...string) (log string, err error) { //nolint:revive // the context belongs to the server
-	t.Helper()
+func serve(ctx context.Context, out *output, args ...string) (log string, err error) {
 	ios := cmdutil.NewIOStreams(strings.NewReader(""), nil, nil)
 	var errs bytes.Buffer
 	ios.Out, ios.Err = out, &errs
@@ -74,7 +73,7 @@ func TestServer(t *testing.T) {
 		must.Do(t, err)
 		metrics = string(text)
 	}
-	log, err := serve(t, ctx, out, "--keys-file", keys, "-o", "json", "--metrics-address", "127.0.0.1:0", "--domain", "serve.test", "--state-dir", filepath.Join(dir, "state"), "--public-code",
+	log, err := serve(ctx, out, "--keys-file", keys, "-o", "json", "--metrics-address", "127.0.0.1:0", "--domain", "serve.test", "--state-dir", filepath.Join(dir, "state"), "--public-code",
 		"--max-sandboxes", "7", "--drain", "3s", "--memory", "64m", "--max-memory", "32m", "--cpus", "1.5", "--max-cpus", "0.5", "--disk", "48m")
 	must.Do(t, err)
 	want := view{URL: got.URL, Domain: "serve.test", MetricsURL: got.MetricsURL, Engine: "room", Isolation: "full", StateDir: filepath.Join(dir, "state")}
@@ -118,7 +117,7 @@ func TestServerWithoutOutput(t *testing.T) {
 	_, keys := prepare(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &output{err: syscall.ENOSPC, seen: cancel}
-	log, err := serve(t, ctx, out, "--keys-file", keys, "--ephemeral", "-v")
+	log, err := serve(ctx, out, "--keys-file", keys, "--ephemeral", "-v")
 	must.Is(t, err, syscall.ENOSPC)
 	_, url, _ := strings.Cut(log, `"msg":"the server is ready","url":"`)
 	url, rest, _ := strings.Cut(url, `"`)

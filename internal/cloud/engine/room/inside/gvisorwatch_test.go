@@ -52,7 +52,7 @@ func TestWatchEnvd(t *testing.T) {
 				defer end()
 				ctx, cancel := context.WithCancelCause(until)
 				begun := time.Now()
-				attend(ctx, cancel, test.receive, test.dial, test.stops)
+				watchBoth(ctx, cancel, test.receive, test.dial, test.stops)
 				<-ctx.Done()
 				if got, after := context.Cause(ctx), time.Since(begun); !errors.Is(got, test.want) || after != test.after {
 					t.Errorf("got %v after %v, want %v after %v", got, after, test.want, test.after)
