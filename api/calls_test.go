@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/httpwait"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -216,6 +217,51 @@ func TestEveryCallRepeatsAndWaits(t *testing.T) {
 			}
 			if took := time.Since(begun); err == nil || took != want {
 				t.Errorf("%s: got error %v after %v, want one after %v", name, err, took, want)
+			}
+		}
+	})
+}
+
+// stalled is a body whose bytes never come. Reading ends with the request, or after a day.
+type stalled struct{ ctx context.Context } //nolint:containedctx // the context of the request
+
+func (s stalled) Read([]byte) (int, error) {
+	select {
+	case <-s.ctx.Done():
+		return 0, context.Cause(s.ctx)
+	case <-time.After(24 * time.Hour):
+		return 0, io.EOF
+	}
+}
+
+// TestEveryCallBoundsTheBody checks for each call how long it waits for the body of an answer that has begun. A
+// file may take any time, a refusal of it may not.
+func TestEveryCallBoundsTheBody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for name := range calls(t.Context(), &Client{Volumes: &VolumeService{}}, "a") {
+			for _, status := range []int{http.StatusOK, http.StatusBadRequest} {
+				c, err := NewClient(WithAPIKey(secret), WithMaxRetries(0), WithTransport(tripper(func(r *http.Request) (*http.Response, error) {
+					return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(stalled{r.Context()}), Request: r}, nil
+				})))
+				must.Do(t, err)
+				all, want := calls(t.Context(), c, "a"), httpwait.Idle
+				all["Open"] = func() error {
+					body, err := c.Volumes.Content(&Volume{ID: "a", Token: "token"}).Open(t.Context(), "/a")
+					if err == nil {
+						_, err = io.Copy(io.Discard, body)
+						err = errors.Join(err, body.Close())
+					}
+					return err
+				}
+				if status == http.StatusOK && name == "Open" {
+					want = 24 * time.Hour
+				}
+				begun := time.Now()
+				err = all[name]()
+				if took := time.Since(begun); took != want {
+					t.Errorf("%s, %d: got error %v after %v, want it after %v", name, status, err, took, want)
+				}
 			}
 		}
 	})

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -18,7 +19,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
@@ -108,7 +109,7 @@ func TestStartAndWait(t *testing.T) {
 		waits.Go(func() {
 			result, err := command.Wait(t.Context())
 			want := &CommandResult{ExitCode: 3, Status: "exit status 3", Stdout: "out\n", Stderr: "err\n"}
-			if failed, ok := errors.AsType[*ExitError](err); !ok || failed.Result != result || cmp.Diff(want, result) != "" {
+			if failed, ok := errors.AsType[*ExitError](err); !ok || failed.Result != result || gocmp.Diff(want, result) != "" {
 				t.Errorf("%+v, %v", result, err)
 			}
 		})
@@ -371,7 +372,7 @@ func TestConnectToCommand(t *testing.T) {
 	}
 	sb := s.sandbox()
 	list, err := sb.Commands.List(t.Context(), nil)
-	if want := (ProcessInfo{PID: 7, Cmd: "/bin/bash", Args: []string{"-c", "x"}, Envs: map[string]string{"A": "b"}, Cwd: "/w"}); err != nil || len(list) != 4 || cmp.Diff(want, list[0]) != "" || list[1].Tag != "one" {
+	if want := (ProcessInfo{PID: 7, Cmd: "/bin/bash", Args: []string{"-c", "x"}, Envs: map[string]string{"A": "b"}, Cwd: "/w"}); err != nil || len(list) != 4 || gocmp.Diff(want, list[0]) != "" || list[1].Tag != "one" {
 		t.Errorf("List: %+v, %v", list, err)
 	}
 	for _, which := range []ProcessSelector{ByPID(7), ByTag("one")} {
@@ -671,3 +672,58 @@ func TestShortWriteOfOutput(t *testing.T) {
 type shortWriter struct{}
 
 func (shortWriter) Write(p []byte) (int, error) { return len(p) - 1, nil }
+
+// failingWriter takes nothing.
+type failingWriter struct{ err error }
+
+func (f failingWriter) Write([]byte) (int, error) { return 0, f.err }
+
+// TestDelivery checks where each piece of the output of a command goes, and the reasons for which it is refused.
+func TestDelivery(t *testing.T) {
+	t.Parallel()
+	full := errors.New("the disk is full")
+	for name, tt := range map[string]struct {
+		kind string
+		to   io.Writer // for the output of this kind; nil: it takes everything
+		is   error
+		says string // the error; "": none
+	}{
+		"output":             {kind: "stdout"},
+		"error output":       {kind: "stderr"},
+		"of a terminal":      {kind: "pty", says: "it has a terminal: use PTY.Connect"},
+		"refused":            {kind: "stdout", to: failingWriter{full}, is: full, says: "write its output: the disk is full"},
+		"error refused":      {kind: "stderr", to: failingWriter{full}, is: full, says: "write its error output: the disk is full"},
+		"taken in part":      {kind: "stdout", to: shortWriter{}, is: io.ErrShortWrite, says: "write its output: short write"},
+		"error taken a part": {kind: "stderr", to: shortWriter{}, is: io.ErrShortWrite, says: "write its error output: short write"},
+	} {
+		var out, errOut bytes.Buffer
+		c := newCommand(nil, "", &out, &errOut, 100)
+		c.backlog = newBacklog[CommandEvent]()
+		var event process.ProcessEvent_DataEvent
+		switch tt.kind {
+		case "stdout":
+			event.Output, c.out = &process.ProcessEvent_DataEvent_Stdout{Stdout: []byte("x")}, cmp.Or[io.Writer](tt.to, &out)
+		case "stderr":
+			event.Output, c.errOut = &process.ProcessEvent_DataEvent_Stderr{Stderr: []byte("x")}, cmp.Or[io.Writer](tt.to, &errOut)
+		default:
+			event.Output = &process.ProcessEvent_DataEvent_Pty{Pty: []byte("x")}
+		}
+		said, err := "", c.deliver(t.Context(), &event)
+		if err != nil {
+			said = err.Error()
+		}
+		if said != tt.says || tt.is != nil && !errors.Is(err, tt.is) {
+			t.Errorf("%s: got error %v, want %q", name, err, tt.says)
+		}
+		of := map[bool]string{true: "x"}
+		stdout, stderr := of[tt.kind == "stdout"], of[tt.kind == "stderr"]
+		kept, wrote := c.stdout.Text()+"|"+c.stderr.Text(), out.String()+"|"+errOut.String()
+		if want := stdout + "|" + stderr; kept != want || tt.to == nil && wrote != want {
+			t.Errorf("%s: kept %q and wrote %q, want %q", name, kept, wrote, want)
+		}
+		pushed, ok, _ := c.backlog.pop()
+		if ok != (tt.says == "") || string(pushed.Stdout)+"|"+string(pushed.Stderr) != map[bool]string{true: stdout + "|" + stderr, false: "|"}[ok] {
+			t.Errorf("%s: the event is %+v, %v", name, pushed, ok)
+		}
+	}
+}

@@ -4,6 +4,7 @@ package cmdtest
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -33,7 +34,8 @@ import (
 //	$ ls --state paused       a command line; words in apostrophes have blanks, "terminal" before it means a terminal of 60 columns
 //	< a line                  a line of its standard input
 //	? GET /path 200 {...}     an answer of the service; "..." at the end of a path stands for any end; others are 404.
-//	                          A call of the daemon in a sandbox has its messages as JSON, those of a stream in an array
+//	                          A call of the daemon in a sandbox has its messages as JSON, those of a stream in an array,
+//	                          and POST /execute the lines of the answer of a kernel
 //	- no key                  the user has no key; with "- full", standard output is a file on a full disk,
 //	                          with "- actions" the command runs in a step of GitHub Actions,
 //	                          and with "- environ" the address of the service is in E2B_API_URL
@@ -44,7 +46,7 @@ import (
 //	= an error                the error of the command
 //
 // URL stands for the address of the service, HOME for the directory of the user, HERE for the current directory, NOW for a time of the last minutes,
-// TIME for a time behind a middle dot, and ID for a random text of 26 letters and digits.
+// TIME for a time behind a middle dot, and ID for a random text of 26 letters and digits, or the id of a session of a kernel.
 // Run also compares the names of the commands, and which parts of their help they have, with testdata/names.txt.
 //
 // With the environment variable UPDATE_CALLS it writes the last four kinds of lines and the names anew.
@@ -164,12 +166,25 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 			w.WriteHeader(a.status)
-			_, _ = io.WriteString(w, a.body)
+			_, _ = io.WriteString(w, inLines(r.URL.Path, a.body))
 			return
 		}
 	}
 	w.WriteHeader(http.StatusNotFound)
 	_, _ = io.WriteString(w, `{"code":404,"message":"no such thing"}`)
+}
+
+// inLines returns the body of an answer. The body of a kernel has the elements of an array as lines.
+func inLines(path, body string) string {
+	var lines []json.RawMessage
+	if path != "/execute" || json.Unmarshal([]byte(body), &lines) != nil {
+		return body
+	}
+	var text strings.Builder
+	for _, line := range lines {
+		text.Write(append(line, '\n'))
+	}
+	return text.String()
 }
 
 // runBlock runs the command of a block, and returns the block as it is.
@@ -253,9 +268,11 @@ func linesOf(kind, text string, names *strings.Replacer) (lines []string) {
 	return lines
 }
 
-// steady returns a line in which NOW stands for each time of the last minutes, TIME for a duration, and ID for a random text.
+// steady returns a line in which NOW stands for each time of the last minutes, TIME for a duration, and ID for a random text
+// or the id of a session.
 func steady(line string) string {
 	line = regexp.MustCompile(`\b[A-Z2-7]{26}\b`).ReplaceAllString(line, "ID")
+	line = regexp.MustCompile(`session_id=[0-9a-f-]{36}`).ReplaceAllString(line, "session_id=ID")
 	line = regexp.MustCompile(`· [0-9.]+(ms|s)\b`).ReplaceAllString(line, "· TIME")
 	return regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z`).ReplaceAllStringFunc(line, func(text string) string {
 		if at, err := time.Parse(time.RFC3339, text); err == nil && time.Since(at).Abs() < 10*time.Minute {

@@ -300,6 +300,62 @@ func TestWritesThatFail(t *testing.T) {
 	must.Is(t, patience.Receive(t, "the end of the upload", ended), context.Canceled)
 }
 
+// TestLostWrites checks that a file is not taken for a whole one if any of its streams lost bytes, whichever write
+// or flush ends that stream, and that nothing is written after such a loss.
+func TestLostWrites(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for name, tt := range map[string]struct {
+		offsets []int64
+		breaks  int // the stream that loses its bytes at its end
+		opened  []int64
+	}{
+		"the only one":                  {[]int64{0, 1}, 0, []int64{0}},
+		"before one kept write":         {[]int64{0, 2}, 0, []int64{0}},
+		"before two kept writes":        {[]int64{0, 2, 4}, 0, []int64{0}},
+		"between two kept writes":       {[]int64{0, 2, 4}, 1, []int64{0, 2}},
+		"after two kept writes":         {[]int64{0, 2, 4}, 2, []int64{0, 2, 4}},
+		"before a write further front":  {[]int64{5, 0}, 0, []int64{5}},
+		"before kept and overlapping":   {[]int64{0, 2, 4, 2}, 0, []int64{0}},
+		"between kept and overlapping":  {[]int64{0, 2, 4, 2}, 1, []int64{0, 2}},
+		"after kept and an overlapping": {[]int64{0, 2, 4, 2}, 3, []int64{0, 2, 4, 2}},
+	} {
+		var opened []int64
+		w := &writer{open: func(offset int64, _ bool) *upload {
+			n := len(opened)
+			opened = append(opened, offset)
+			return newUpload(t.Context(), func(_ context.Context, r io.Reader) error {
+				_, err := io.Copy(io.Discard, r)
+				if n == tt.breaks {
+					return broken
+				}
+				return err
+			})
+		}}
+		w.upload, w.next = w.open(tt.offsets[0], true), tt.offsets[0]
+		for n, offset := range tt.offsets {
+			if _, err := w.WriteAt([]byte("x"), offset); err != nil && (n == 0 || !errors.Is(err, broken)) {
+				t.Errorf("%s: the write %d: got error %v", name, n, err)
+			}
+		}
+		must.Is(t, w.flush(), broken)
+		must.Is(t, w.close(t.Context()), broken)
+		if !slices.Equal(opened, tt.opened) || w.upload != nil {
+			t.Errorf("%s: got streams from %v on, want %v, and all of them ended", name, opened, tt.opened)
+		}
+	}
+	w := (&recorded{}).writer()
+	_, err := w.WriteAt([]byte("x"), 2)
+	must.Do(t, err)
+	w.TransferError(broken)
+	for range 2 { // the second one overlaps no write that is kept
+		if _, err := w.WriteAt([]byte("x"), 2); !errors.Is(err, broken) {
+			t.Errorf("a write after the client has left: got error %v", err)
+		}
+	}
+	must.Is(t, w.close(t.Context()), broken)
+}
+
 // TestNames checks names of users, variables and signals, and the ends of programs.
 func TestNames(t *testing.T) {
 	t.Parallel()

@@ -70,7 +70,7 @@ func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 	s.builder = newBuilder(t, o.Store, o.Layers, all)
 	s.Service = New(Options{
 		Telemetry: s.kept,
-		Key:       testKey, Domain: "localhost:1", EnvdVersion: "0.6.13", Sandboxes: s.registry, Store: o.Store,
+		Key:       testKey, Domain: "localhost:1", EnvdVersion: "0.6.13", Architecture: "s390x", Sandboxes: s.registry, Store: o.Store,
 		Templates: all, Builds: s.builder,
 		Volumes:   volumes.New(volumes.Options{Store: o.Store, OneID: os.Geteuid() != 0}),
 		Secrets:   secrets.New(secrets.Options{Store: o.Store, Key: secrets.NewKey()}),

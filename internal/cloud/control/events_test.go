@@ -119,6 +119,9 @@ func TestMissedEvents(t *testing.T) {
 	if !slices.Equal(got, []string{"refused 10.test"}) || missed != "10" {
 		t.Errorf("got %q and that %s are missing, want the tenth and 10", got, missed)
 	}
+	if got, _, _ := events(t, s, "/events/sandboxes"); len(got) != 10 {
+		t.Errorf("without a limit: got %d events, want 10", len(got))
+	}
 	got, _, missed = events(t, s, "/events/sandboxes?limit=1&after="+protocol.EventsStart)
 	if !slices.Equal(got, []string{"refused 10.test"}) || missed != "0" {
 		t.Errorf("from the start: got %q and that %s are missing, want the oldest one and 0", got, missed)

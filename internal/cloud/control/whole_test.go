@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -169,7 +171,7 @@ func TestRoomForUploads(t *testing.T) {
 }
 
 // TestContentErrors checks that each error of package volumes and of the system has one answer,
-// even if other errors wrap it.
+// even if other errors wrap it, and that only the one for unknown errors is logged.
 func TestContentErrors(t *testing.T) {
 	t.Parallel()
 	for err, want := range map[error]struct {
@@ -180,6 +182,7 @@ func TestContentErrors(t *testing.T) {
 		volumes.ErrAttributes: {400, "invalid_attributes"}, volumes.ErrTooLong: {400, "too_many_entries"}, volumes.ErrNotDir: {400, "not_a_directory"},
 		volumes.ErrNotFile: {400, "not_a_file"}, volumes.ErrIsDir: {409, "is_a_directory"}, fs.ErrExist: {409, "already_exists"},
 		fs.ErrNotExist: {404, "path_not_found"}, fs.ErrPermission: {403, "forbidden"}, os.ErrDeadlineExceeded: {408, "timeout"},
+		syscall.ENOSPC: {507, "no_space"}, syscall.EDQUOT: {507, "no_space"}, context.DeadlineExceeded: {504, "timeout"},
 		invalid("force must be true or false"): {400, "invalid_request"}, errors.New("broken"): {500, "internal"},
 		&contentError{"own", "own", 418}: {418, "own"},
 	} {
@@ -187,6 +190,16 @@ func TestContentErrors(t *testing.T) {
 			got := contentErrorFor(err)
 			if got.status != want.status || got.Code != want.code || got.Message == "" {
 				t.Errorf("%v: got %d %s %q, want %d %s and a message", err, got.status, got.Code, got.Message, want.status, want.code)
+			}
+			var log strings.Builder
+			service, w := &Service{options: Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}}, httptest.NewRecorder()
+			service.failContent(w, httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/volumecontent/a/file", nil), err)
+			var answer contentError
+			if failed := json.Unmarshal(w.Body.Bytes(), &answer); failed != nil || w.Code != want.status || answer.Code != want.code {
+				t.Errorf("%v: answered %d %s", err, w.Code, w.Body)
+			}
+			if says := `level=ERROR msg="volume content" method=PUT path=/volumecontent/a/file error=`; strings.Contains(log.String(), says) != (want.status == 500) || want.status != 500 && log.Len() > 0 {
+				t.Errorf("%v: logged %q", err, log.String())
 			}
 		}
 	}

@@ -155,13 +155,13 @@ func TestLasting(t *testing.T) {
 		must.Do(t, r.SetLifetime(sb.ID, 2*time.Hour))
 		sb, err = r.Get(sb.ID)
 		must.Do(t, err)
-		must.Do(t, r.Close())
+		must.Do(t, end(t, r))
 		if len(c.records) != 1 {
 			t.Fatalf("after Close, there are the records %v", c.records)
 		}
 
 		over := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir())})
-		must.Do(t, over.Close())
+		must.Do(t, end(t, over))
 		must.Is(t, over.Adopt(sb.ID, c.records[sb.ID], func(lifecycle.Spec) (lifecycle.Lasting, error) {
 			t.Error("a closed registry opened a sandbox")
 			return nil, lifecycle.ErrClosed

@@ -91,7 +91,7 @@ func TestLastingFailures(t *testing.T) {
 			}
 		}
 		c.boxes[0].leaves = errors.New("its connection is stuck")
-		must.Do(t, r.Close())
+		must.Do(t, end(t, r))
 		if !strings.Contains(log.String(), "sandbox not left cleanly") {
 			t.Errorf("logged %s", log.String())
 		}
@@ -170,7 +170,7 @@ func TestJoinEnds(t *testing.T) {
 			if want := map[bool]int{true: 0, false: 1}[name == "the server"]; ended != want {
 				t.Errorf("%s: got told of %d ends, want %d", name, ended, want)
 			}
-			must.Do(t, r.Close())
+			must.Do(t, end(t, r))
 		})
 	}
 }
@@ -195,7 +195,7 @@ func TestExists(t *testing.T) {
 	other := c.registry(t)
 	made := create(t, other, time.Hour)
 	record := c.records[made.ID]
-	must.Do(t, other.Close())
+	must.Do(t, end(t, other))
 	must.Do(t, r.Adopt(id, record, func(spec lifecycle.Spec) (lifecycle.Lasting, error) {
 		i, err := f.Launch(t.Context(), spec)
 		return c.see(id, i), err

@@ -3,6 +3,9 @@ package lifecycle_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,6 +90,41 @@ func isKeptLimit(err error) bool {
 	return ok
 }
 
+// TestRevivedBegins checks that a resume of a suspended sandbox begins another run of it, which is not longer than
+// it may be, and that a pause whose record is not stored takes effect all the same.
+func TestRevivedBegins(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log lockedBuffer
+		c := &cluster{records: map[string]engine.Record{}, home: true}
+		r := c.registry(t, func(o *lifecycle.Options) {
+			o.MaxLifetime, o.Logger = time.Hour, slog.New(slog.NewTextHandler(&log, nil))
+		})
+		defer end(t, r)
+		made := create(t, r, time.Hour)
+		for asked, want := range map[time.Duration]time.Duration{time.Minute: time.Minute, time.Hour: time.Hour, time.Hour + 1: time.Hour} {
+			<-time.After(time.Second)
+			must.Do(t, r.Pause(t.Context(), made.ID, lifecycle.PauseOptions{}))
+			<-time.After(2 * time.Hour)
+			got, err := r.Resume(t.Context(), made.ID, lifecycle.ResumeOptions{Lifetime: asked})
+			must.Do(t, err)
+			if record := c.records[made.ID]; !got.StartedAt.Equal(time.Now()) || got.EndAt.Sub(got.StartedAt) != want || !record.StartedAt.Equal(got.StartedAt) || !record.EndAt.Equal(got.EndAt) {
+				t.Errorf("resumed for %v: it runs from %v to %v, and in its record from %v to %v, want %v from now", asked, got.StartedAt, got.EndAt, record.StartedAt, record.EndAt, want)
+			}
+		}
+		c.fail = errors.New("the API server is gone")
+		must.Do(t, r.Pause(t.Context(), made.ID, lifecycle.PauseOptions{}))
+		if got, err := r.Get(made.ID); err != nil || got.State != lifecycle.Paused {
+			t.Errorf("a pause that is not stored: got %+v, %v", got, err)
+		}
+		want := fmt.Sprintf(`level=WARN msg="the time of a pause could not be stored" sandbox=%s error="lifecycle: the record of sandbox %[1]s cannot be stored: the API server is gone"`, made.ID)
+		if got := log.String(); strings.Count(got, want) != 1 {
+			t.Errorf("logged %s, want %s", got, want)
+		}
+		c.fail = nil
+	})
+}
+
 // TestPausedIsAdopted checks that a paused sandbox outlives its registry, and that another registry sees
 // each pause and resume.
 func TestPausedIsAdopted(t *testing.T) {
@@ -104,7 +142,7 @@ func TestPausedIsAdopted(t *testing.T) {
 		if !paused.Paused || paused.Linger != 0 || !paused.EndAt.Equal(time.Now()) {
 			t.Errorf("the record of a paused sandbox is %+v", paused)
 		}
-		must.Do(t, a.Close())
+		must.Do(t, end(t, a))
 
 		a = c.registry(t)
 		defer end(t, a)

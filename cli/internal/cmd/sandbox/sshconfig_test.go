@@ -2,14 +2,23 @@ package sandbox
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdtest"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/cli/internal/sshserver"
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -75,6 +84,76 @@ func TestSSHConfig(t *testing.T) {
 			if got, err := sshConfig([]string{tt.host}, tt.user, []string{tt.word}, tt.keys); err == nil {
 				t.Errorf("%q: got %s", bad, got)
 			}
+		}
+	}
+}
+
+// TestPrintedSSHConfig checks the hosts and the keys of the configuration that is printed, and that nothing is printed
+// without all of them.
+func TestPrintedSSHConfig(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id, known := strings.CutPrefix(r.URL.Path, "/sandboxes/short-i")
+		if !known {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprintf(w, `{"sandboxID":"i%s","templateID":"t","state":"running"}`, id)
+	}))
+	defer server.Close()
+	t.Setenv("E2B_API_KEY", "e2b_00")
+	for args, want := range map[string]struct {
+		noState bool // the state directory cannot be made
+		full    bool // the disk is full
+		host    string
+		user    string
+		says    string // the error
+	}{
+		"":                          {host: "e2b-*", user: "user"},
+		"short-i1":                  {host: "e2b-i1", user: "user"},
+		"-u root short-i2 short-i1": {host: "e2b-i2 e2b-i1", user: "root"},
+		"short-i1 short-i2 -o json": {host: "e2b-i1 e2b-i2", user: "user"},
+		"short-i1 other":            {says: "other"},
+		"-u root":                   {noState: true, says: "finding a directory for the keys of ssh: "},
+		"-o json short-i3":          {full: true, says: syscall.ENOSPC.Error()},
+		"short-i3":                  {full: true, says: syscall.ENOSPC.Error()},
+		"-o json -u a\"b short-i3":  {says: "a configuration of ssh cannot contain "},
+	} {
+		dir := t.TempDir()
+		if want.noState {
+			dir = filepath.Join(dir, "file")
+			must.Do(t, os.WriteFile(dir, nil, 0o600))
+		}
+		for _, name := range []string{"HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "TMPDIR"} {
+			t.Setenv(name, dir)
+		}
+		var out bytes.Buffer
+		ios := cmdutil.NewIOStreams(nil, &out, io.Discard)
+		if want.full {
+			ios.Out = failingOutput{syscall.ENOSPC}
+		}
+		before := goleak.IgnoreCurrent()
+		err := cmdtest.Execute(t, ios, func(f *cmdutil.Factory) []*cobra.Command { return []*cobra.Command{NewCmdSSHConfig(f)} },
+			append([]string{"--api-url", server.URL, "--no-env-file", "ssh-config"}, strings.Fields(args)...)...)
+		if leaks := goleak.Find(before); leaks != nil {
+			t.Errorf("%s: a connection stays: %v", args, leaks)
+		}
+		if want.says != "" {
+			if err == nil || !strings.Contains(err.Error(), want.says) || out.Len() > 0 {
+				t.Errorf("%s: printed %s and got error %v, want %s", args, &out, err, want.says)
+			}
+			continue
+		}
+		must.Do(t, err)
+		config, view := out.String(), sshConfigView{}
+		if strings.Contains(args, "json") {
+			must.Do(t, json.Unmarshal(out.Bytes(), &view))
+			config = view.Config
+			if _, err := os.Stat(view.IdentityFile); err != nil || strings.Join(view.Hosts, " ") != want.host || !strings.Contains(config, view.IdentityFile) {
+				t.Errorf("%s: got %+v, and of its key %v", args, view, err)
+			}
+		}
+		if !strings.HasPrefix(config, "Host "+want.host+"\n  User \""+want.user+"\"\n  ProxyCommand ") || !strings.Contains(config, "ssh-proxy --api-url "+server.URL+" '--no-env-file=true' '%n'\n") {
+			t.Errorf("%s: got %s, want the hosts %s and the user %s", args, config, want.host, want.user)
 		}
 	}
 }

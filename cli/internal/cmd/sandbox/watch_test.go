@@ -48,6 +48,38 @@ func TestChangesOfAList(t *testing.T) {
 	}
 }
 
+// TestUnshownChanges checks that each change that cannot be written ends ls --watch.
+func TestUnshownChanges(t *testing.T) {
+	t.Parallel()
+	full := errors.New("the disk is full")
+	one := sandbox.Info{}
+	one.ID = "i1"
+	paused := one
+	paused.State = sandbox.StatePaused
+	for name, before := range map[string][]sandbox.Info{"added": nil, "changed": {one}, "removed": {one, {}}, "drawn": nil} {
+		var out bytes.Buffer
+		opts := &listOptions{IO: cmdutil.NewIOStreams(nil, &out, nil)}
+		show := opts.writeChanges()
+		if name == "drawn" {
+			show = opts.redraw()
+		}
+		must.Do(t, show(before))
+		after := []sandbox.Info{paused}
+		if name == "removed" {
+			after = before[:1]
+		}
+		opts.IO.Out = failingOutput{full}
+		if err := show(after); !errors.Is(err, full) {
+			t.Errorf("%s: got error %v, want %v", name, err, full)
+		}
+	}
+}
+
+// failingOutput takes nothing.
+type failingOutput struct{ err error }
+
+func (f failingOutput) Write([]byte) (int, error) { return 0, f.err }
+
 // TestRedrawnList checks that a table is drawn again when it has changed, and how the old one is cleared.
 func TestRedrawnList(t *testing.T) {
 	one := sandbox.Info{}

@@ -69,12 +69,7 @@ func (*gvisor) envd(ctx context.Context, g *Guest, spec *wire.EnvdSpec, files *w
 	g.dial = func(ctx context.Context, port uint16) (net.Conn, error) { return t.Dial(ctx, int(port)) }
 	memory := &checkpointer{tunnel: t, runsc: process}
 	g.memory = memory
-	go func() { cancel(g.receive(ctx)) }()
-	go func() {
-		if err := watchEnvd(ctx, g.dial, memory.stops); err != nil {
-			cancel(err)
-		}
-	}()
+	watchBoth(ctx, cancel, g.receive, g.dial, memory.stops)
 	err = g.control.Send(wire.Message{Kind: wire.KindReady})
 	close(ready)
 	if err != nil {
@@ -93,6 +88,15 @@ func (*gvisor) envd(ctx context.Context, g *Guest, spec *wire.EnvdSpec, files *w
 }
 
 var errRunscEnded = errors.New("gVisor ended")
+
+// watchBoth starts to receive the messages of the server, and to watch envd. When the server has gone or
+// envd is silent, it cancels ctx, with that reason.
+func watchBoth(ctx context.Context, cancel context.CancelCauseFunc, receive func(context.Context) error,
+	dial func(context.Context, uint16) (net.Conn, error), stops func() (bool, int),
+) {
+	go func() { cancel(receive(ctx)) }()
+	go func() { cancel(watchEnvd(ctx, dial, stops)) }() // without an error, ctx has ended
+}
 
 // serverEgress is the sandbox's egress through the server.
 type serverEgress struct{ *Guest }

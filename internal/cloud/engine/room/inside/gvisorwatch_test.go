@@ -19,31 +19,43 @@ func silent(ctx context.Context, _ uint16) (net.Conn, error) {
 	return nil, context.Cause(ctx)
 }
 
-// TestWatchEnvd checks that an envd that does not answer is reported as silent after a while, unless
-// its processes are stopped, and that a refusal counts as an answer.
+// TestWatchEnvd checks that a sandbox ends when its server has gone, or when its envd does not answer for a
+// while, unless its processes are stopped. A refusal counts as an answer.
 func TestWatchEnvd(t *testing.T) {
 	t.Parallel()
+	runs := func() (bool, int) { return false, 0 }
+	answers := func(context.Context, uint16) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		return ours, theirs.Close()
+	}
+	errGone := errors.New("the server has gone")
+	stays := func(ctx context.Context) error { <-ctx.Done(); return errGone }
+	leaves := func(context.Context) error { return errGone }
 	changes := 0
 	for name, test := range map[string]struct {
-		dial  func(context.Context, uint16) (net.Conn, error)
-		stops func() (bool, int)
-		want  error
+		receive func(context.Context) error
+		dial    func(context.Context, uint16) (net.Conn, error)
+		stops   func() (bool, int)
+		want    error
+		after   time.Duration
 	}{
-		"silent":            {silent, func() (bool, int) { return false, 0 }, errSilent},
-		"stopped":           {silent, func() (bool, int) { return true, 1 }, nil},
-		"stopped meanwhile": {silent, func() (bool, int) { changes++; return false, changes }, nil},
-		"refuses":           {func(context.Context, uint16) (net.Conn, error) { return nil, errors.New("too many") }, func() (bool, int) { return false, 0 }, nil},
-		"answers": {func(context.Context, uint16) (net.Conn, error) {
-			ours, theirs := net.Pipe()
-			return ours, theirs.Close()
-		}, func() (bool, int) { return false, 0 }, nil},
+		"silent":            {stays, silent, runs, errSilent, maxMisses*lifePause + answerTime},
+		"stopped":           {stays, silent, func() (bool, int) { return true, 1 }, context.DeadlineExceeded, 10 * silentTime},
+		"stopped meanwhile": {stays, silent, func() (bool, int) { changes++; return false, changes }, context.DeadlineExceeded, 10 * silentTime},
+		"refuses":           {stays, func(context.Context, uint16) (net.Conn, error) { return nil, errors.New("too many") }, runs, context.DeadlineExceeded, 10 * silentTime},
+		"answers":           {stays, answers, runs, context.DeadlineExceeded, 10 * silentTime},
+		"without a server":  {leaves, answers, runs, errGone, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), 10*silentTime)
-				defer cancel()
-				if got := watchEnvd(ctx, test.dial, test.stops); !errors.Is(got, test.want) {
-					t.Errorf("got %v, want %v", got, test.want)
+				until, end := context.WithTimeout(t.Context(), 10*silentTime)
+				defer end()
+				ctx, cancel := context.WithCancelCause(until)
+				begun := time.Now()
+				watchBoth(ctx, cancel, test.receive, test.dial, test.stops)
+				<-ctx.Done()
+				if got, after := context.Cause(ctx), time.Since(begun); !errors.Is(got, test.want) || after != test.after {
+					t.Errorf("got %v after %v, want %v after %v", got, after, test.want, test.after)
 				}
 			})
 		})
