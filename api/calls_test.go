@@ -267,6 +267,21 @@ func TestEveryCallBoundsTheBody(t *testing.T) {
 	})
 }
 
+// TestEveryCallBoundsErrors checks for each call how much of a refusal it reads.
+func TestEveryCallBoundsErrors(t *testing.T) {
+	t.Parallel()
+	for name := range calls(t.Context(), &Client{Volumes: &VolumeService{}}, "a") {
+		body := &io.LimitedReader{R: spaces{}, N: 2 * maxErrorBody}
+		c, err := NewClient(WithAPIKey(secret), WithMaxRetries(0), WithTransport(tripper(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: io.NopCloser(body), Request: r}, nil
+		})))
+		must.Do(t, err)
+		if err := calls(t.Context(), c, "a")[name](); err == nil || body.N != maxErrorBody {
+			t.Errorf("%s: got error %v after %d bytes, want %d", name, err, 2*maxErrorBody-body.N, maxErrorBody)
+		}
+	}
+}
+
 // TestListsBeginAtTheirToken checks that each iterator begins with the page that the caller names.
 func TestListsBeginAtTheirToken(t *testing.T) {
 	t.Parallel()

@@ -705,14 +705,18 @@ func TestLogHasNoSecrets(t *testing.T) {
 	}, WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
 	sb, err := c.Sandboxes.Create(t.Context(), &CreateParams{Envs: map[string]string{"S": "envsecret"}})
 	must.Do(t, err)
+	_, err = c.Volumes.Content(&Volume{ID: "vol", Token: "volumetoken"}).Stat(t.Context(), "/pathsecret")
+	must.Do(t, err)
 	text := log.String() + fmt.Sprintf("%v %+v %#v", sb, sb, *sb)
-	for _, s := range []string{secret[4:], "tokentoken", "envsecret"} {
+	for _, s := range []string{secret[4:], "tokentoken", "envsecret", "volumetoken", "pathsecret"} {
 		if strings.Contains(text, s) {
 			t.Errorf("%s shows: %s", s, text)
 		}
 	}
-	if want := "path=/v2/sandboxes"; !strings.Contains(log.String(), want) {
-		t.Errorf("the call is not logged: %s, want %q in it", log.String(), want)
+	for _, want := range []string{`level=DEBUG msg="api call" method=POST path=/v2/sandboxes `, `level=DEBUG msg="api call" method=GET path=/volumecontent/vol/path `} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the call is not logged: %s, want %q in it", log.String(), want)
+		}
 	}
 }
 
