@@ -286,7 +286,8 @@ func (r *Registry) become(rec *record, sb Sandbox, kept engine.Record) (turned b
 	turned = rec.State != sb.State
 	r.becomeLocked(rec, sb)
 	switch {
-	case !turned:
+	case !turned: // but it may have been paused and resumed meanwhile
+		r.placeLocked(rec)
 		r.wakeEvictor()
 		return false
 	case sb.State == Paused:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -224,6 +225,49 @@ func TestTwoRegistries(t *testing.T) {
 		synctest.Wait()
 		if _, err := a.Get(sb.ID); reasonOf(err) != lifecycle.Killed {
 			t.Errorf("after the other has killed it: %v", err)
+		}
+	})
+}
+
+// TestMissedTurns checks the order of a registry's list after another one paused and resumed a sandbox, of
+// which this one saw only the end.
+func TestMissedTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{records: map[string]engine.Record{}}
+		two := func(o *lifecycle.Options) { o.MaxSandboxes = 2 }
+		a := c.registry(t, two)
+		defer end(t, a)
+		first := create(t, a, time.Hour)
+		<-time.After(time.Minute)
+		second := create(t, a, time.Hour)
+		<-time.After(time.Minute)
+		b := c.registry(t, two)
+		defer end(t, b)
+		synctest.Wait()
+		deaf := c.boxes[0] // of a and first
+		c.mu.Lock()
+		deaf.id = ""
+		c.mu.Unlock()
+		must.Do(t, b.Pause(t.Context(), first.ID, lifecycle.PauseOptions{}))
+		_, resumed, err := b.Connect(t.Context(), first.ID, lifecycle.ResumeOptions{Lifetime: time.Hour})
+		if must.Do(t, err); !resumed {
+			t.Error("it was not resumed")
+		}
+		c.mu.Lock()
+		deaf.id = first.ID
+		close(deaf.changed)
+		deaf.changed = make(chan struct{})
+		c.mu.Unlock()
+		synctest.Wait()
+		for name, r := range map[string]*lifecycle.Registry{"the one that missed it": a, "the other": b} {
+			var got []string
+			for _, sb := range r.Page(lifecycle.Query{Running: true, Ascending: true, Limit: 10}) {
+				got = append(got, sb.ID)
+			}
+			if want := []string{second.ID, first.ID}; !slices.Equal(got, want) {
+				t.Errorf("%s: got %q, want %q", name, got, want)
+			}
 		}
 	})
 }

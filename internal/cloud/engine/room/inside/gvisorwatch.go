@@ -18,7 +18,7 @@ const (
 	lifePause  = 20 * time.Second
 	answerTime = 8 * time.Second // longest wait for an answer; less than link.DialTimeout
 	maxMisses  = 3
-	silentTime = maxMisses * (lifePause + answerTime)
+	silentTime = maxMisses*lifePause + answerTime
 )
 
 // errSilent is the reason for the end of a sandbox whose envd is stopped or hangs. If such a sandbox

@@ -39,7 +39,7 @@ func TestWatchEnvd(t *testing.T) {
 		want    error
 		after   time.Duration
 	}{
-		"silent":            {stays, silent, runs, errSilent, maxMisses*lifePause + answerTime},
+		"silent":            {stays, silent, runs, errSilent, silentTime},
 		"stopped":           {stays, silent, func() (bool, int) { return true, 1 }, context.DeadlineExceeded, 10 * silentTime},
 		"stopped meanwhile": {stays, silent, func() (bool, int) { changes++; return false, changes }, context.DeadlineExceeded, 10 * silentTime},
 		"refuses":           {stays, func(context.Context, uint16) (net.Conn, error) { return nil, errors.New("too many") }, runs, context.DeadlineExceeded, 10 * silentTime},
