@@ -78,7 +78,8 @@ func TestFaults(t *testing.T) {
 			}
 			made <- s
 		}()
-		c.Await(t, "the object", path("once"), func(kubetest.Object) bool { return true })
+		// Without its answer to the creation of the object, the engine would remove the object.
+		c.Await(t, "the pod of the object", podPath("once"), func(kubetest.Object) bool { return true })
 		c.RestartAPIServer(t)
 		s, ok := <-made
 		if !ok {
