@@ -4,6 +4,7 @@ package cmdtest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -307,6 +308,11 @@ func words(line string) []string {
 // Execute runs a command line of some commands, with the given streams.
 func Execute(t *testing.T, ios *cmdutil.IOStreams, commands func(*cmdutil.Factory) []*cobra.Command, args ...string) error {
 	t.Helper()
+	return ExecuteContext(t.Context(), ios, commands, args...)
+}
+
+// ExecuteContext is like [Execute], with a context of its own.
+func ExecuteContext(ctx context.Context, ios *cmdutil.IOStreams, commands func(*cmdutil.Factory) []*cobra.Command, args ...string) error {
 	f := cmdutil.NewFactory(ios, func(err error) cmdutil.ErrorView { return cmdutil.ErrorView{Code: "code", Message: err.Error()} })
 	root := &cobra.Command{Use: "e2bctl", SilenceErrors: true, SilenceUsage: true, PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return f.Begin(cmd) }}
 	root.SetOut(ios.Out)
@@ -314,5 +320,5 @@ func Execute(t *testing.T, ios *cmdutil.IOStreams, commands func(*cmdutil.Factor
 	f.AddFlags(root)
 	root.AddCommand(commands(f)...)
 	root.SetArgs(args)
-	return root.ExecuteContext(t.Context())
+	return root.ExecuteContext(ctx)
 }

@@ -25,19 +25,26 @@ func (c seenContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
+// asking returns the id of a sandbox with rules that ask, and a function that has it ask about a host, once.
+// At the end of the test it no longer asks.
+func (s *service) asking(t *testing.T, host string) (id string, ask func()) {
+	t.Helper()
+	id = s.mustCreate(t, `{"templateID":"base","network":{"ask":true,"allowOut":["a.test"],"denyOut":["0.0.0.0/0"]}}`)
+	asks, err := s.registry.Asks(id)
+	must.Do(t, err)
+	var asked sync.WaitGroup
+	t.Cleanup(asked.Wait) // the context of the test has ended by then
+	return id, sync.OnceFunc(func() {
+		asked.Go(func() { _, _ = asks.Allow(t.Context(), network.Target{Host: host, Port: 443}, nil) })
+	})
+}
+
 // TestAsksWait checks that a request for questions waits until there is a question.
 func TestAsksWait(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	id := s.mustCreate(t, `{"templateID":"base","network":{"ask":true,"allowOut":["a.test"],"denyOut":["0.0.0.0/0"]}}`)
-	asks, err := s.registry.Asks(id)
-	must.Do(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	var asked sync.WaitGroup
-	defer asked.Wait()
-	defer cancel()
-	ask := sync.OnceFunc(func() { asked.Go(func() { _, _ = asks.Allow(ctx, network.Target{Host: "late.test", Port: 443}, nil) }) })
-	r := httptest.NewRequestWithContext(seenContext{ctx, ask}, "GET", "/local/sandboxes/"+id+"/asks", nil)
+	id, ask := s.asking(t, "late.test")
+	r := httptest.NewRequestWithContext(seenContext{t.Context(), ask}, "GET", "/local/sandboxes/"+id+"/asks", nil)
 	r.SetPathValue("id", id)
 	w := httptest.NewRecorder()
 	if err := s.asks(w, r); err != nil || !strings.Contains(w.Body.String(), "late.test") {

@@ -18,7 +18,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/protocol"
@@ -62,14 +61,8 @@ func TestCallsLeaveNoTimer(t *testing.T) {
 	t.Parallel()
 	linuxOnly(t)
 	s := start(t)
-	id := s.mustCreate(t, `{"templateID":"base","network":{"ask":true,"allowOut":["a.test"],"denyOut":["0.0.0.0/0"]}}`)
-	asks, err := s.registry.Asks(id)
-	must.Do(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	var asked sync.WaitGroup
-	defer asked.Wait()
-	defer cancel()
-	asked.Go(func() { _, _ = asks.Allow(ctx, network.Target{Host: "b.test", Port: 443}, nil) })
+	id, ask := s.asking(t, "b.test")
+	ask()
 	s.freed = func(context.Context) {}
 	for name, tt := range map[string]struct {
 		do     handler

@@ -19,37 +19,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdtest"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// output is the standard output of a cloud.
-type output struct {
-	lines string
-	err   error
-	seen  func() // called when the record is written
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.lines += string(p)
-	if o.seen != nil {
-		o.seen()
-	}
-	return len(p), o.err
-}
-
 // up runs a local cloud until ctx ends, and returns its standard error and its error.
-func up(ctx context.Context, out *output, args ...string) (stderr string, err error) {
+func up(ctx context.Context, out *cmdtest.Output, args ...string) (stderr string, err error) {
 	var errs bytes.Buffer
 	ios := cmdutil.NewIOStreams(strings.NewReader(""), nil, &errs)
 	ios.Out = out
-	f := cmdutil.NewFactory(ios, nil)
-	root := &cobra.Command{Use: "e2bctl", SilenceErrors: true, SilenceUsage: true, PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return f.Begin(cmd) }}
-	f.AddFlags(root)
-	root.AddCommand(newCmdUp(f))
-	root.SetArgs(append([]string{"up", "--warm", "0"}, args...))
-	err = root.ExecuteContext(ctx)
+	err = cmdtest.ExecuteContext(ctx, ios, func(f *cmdutil.Factory) []*cobra.Command { return []*cobra.Command{newCmdUp(f)} }, append([]string{"up", "--warm", "0"}, args...)...)
 	return errs.String(), err
 }
 
@@ -78,18 +59,6 @@ func published(t *testing.T, dir, text string) (names []string) {
 	return names
 }
 
-// refuses checks that nothing listens at an address.
-func refuses(t *testing.T, url string) {
-	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-	if err == nil {
-		conn.Close()
-	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("a connection to %s: got error %v, want none listening", url, err)
-	}
-}
-
 // TestUp checks the record of a cloud, which others can find while it runs and no longer, and that no other cloud has
 // its state directory.
 func TestUp(t *testing.T) {
@@ -99,12 +68,12 @@ func TestUp(t *testing.T) {
 	var got localcloud.Record
 	var before []string
 	var conflict error
-	out := &output{}
-	out.seen = func() {
+	out := &cmdtest.Output{}
+	out.Seen = func() {
 		defer cancel()
-		must.Do(t, json.Unmarshal([]byte(out.lines), &got))
+		must.Do(t, json.Unmarshal([]byte(out.Lines), &got))
 		before = published(t, dir, got.URL)
-		_, conflict = up(ctx, &output{}, "--state-dir", state) // the same process can claim the same place
+		_, conflict = up(ctx, &cmdtest.Output{}, "--state-dir", state) // the same process can claim the same place
 	}
 	stderr, err := up(ctx, out, "--state-dir", state, "-o", "json", "--domain", "up.test", "--memory", "64m", "--max-memory", "32m")
 	must.Do(t, err)
@@ -128,22 +97,22 @@ func TestUp(t *testing.T) {
 	if after := published(t, dir, got.URL); len(before) == 0 || len(after) > 0 {
 		t.Errorf("its address is in the files %q, and after its end in %q", before, after)
 	}
-	refuses(t, got.URL)
+	cmdtest.Refuses(t, got.URL)
 }
 
 // TestUpWithoutOutput checks that a cloud ends that cannot say where it is.
 func TestUpWithoutOutput(t *testing.T) {
 	dir := fresh(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	out := &output{err: syscall.ENOSPC, seen: cancel}
+	out := &cmdtest.Output{Err: syscall.ENOSPC, Seen: cancel}
 	stderr, err := up(ctx, out, "--ephemeral", "-q", "-o", "json")
 	must.Is(t, err, syscall.ENOSPC)
 	var got localcloud.Record
-	must.Do(t, json.Unmarshal([]byte(out.lines), &got))
+	must.Do(t, json.Unmarshal([]byte(out.Lines), &got))
 	if after := published(t, dir, got.URL); len(after) > 0 || got.State != "" || stderr != "" {
 		t.Errorf("after its end, its address is in %q; it had %+v and said %s", after, got, stderr)
 	}
-	refuses(t, got.URL)
+	cmdtest.Refuses(t, got.URL)
 }
 
 // TestLogOfUp checks that the log of a cloud ends at its bound, and that the one of the terminal is not bounded.

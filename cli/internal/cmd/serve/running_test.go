@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -18,34 +17,18 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdtest"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/internal/clienttest"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// output is the standard output of a server.
-type output struct {
-	lines string
-	err   error
-	seen  func() // called when the address is written
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.lines += string(p)
-	o.seen()
-	return len(p), o.err
-}
-
 // serve runs a server until out has its address, and returns its log and its error.
-func serve(ctx context.Context, out *output, args ...string) (log string, err error) {
+func serve(ctx context.Context, out *cmdtest.Output, args ...string) (log string, err error) {
 	ios := cmdutil.NewIOStreams(strings.NewReader(""), nil, nil)
 	var errs bytes.Buffer
 	ios.Out, ios.Err = out, &errs
-	f := cmdutil.NewFactory(ios, nil)
-	root := &cobra.Command{Use: "e2bctl", SilenceErrors: true, SilenceUsage: true, PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return f.Begin(cmd) }}
-	f.AddFlags(root)
-	root.AddCommand(NewCmdServe(f))
-	root.SetArgs(append([]string{"serve", "--behind-proxy", "--address", "127.0.0.1:0", "--warm", "0"}, args...))
-	err = root.ExecuteContext(ctx)
+	err = cmdtest.ExecuteContext(ctx, ios, func(f *cmdutil.Factory) []*cobra.Command { return []*cobra.Command{NewCmdServe(f)} }, append([]string{"serve", "--behind-proxy", "--address", "127.0.0.1:0", "--warm", "0"}, args...)...)
 	return errs.String(), err
 }
 
@@ -58,15 +41,13 @@ func TestServer(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var got view
 	metrics := ""
-	out := &output{}
-	out.seen = func() {
+	out := &cmdtest.Output{}
+	out.Seen = func() {
 		defer cancel(told)
-		must.Do(t, json.Unmarshal([]byte(out.lines), &got))
+		must.Do(t, json.Unmarshal([]byte(out.Lines), &got))
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, got.MetricsURL, nil)
 		must.Do(t, err)
-		transport := &http.Transport{}
-		defer transport.CloseIdleConnections()
-		answer, err := transport.RoundTrip(r)
+		answer, err := clienttest.New(t).Do(r)
 		must.Do(t, err)
 		defer answer.Body.Close()
 		text, err := io.ReadAll(answer.Body)
@@ -77,8 +58,8 @@ func TestServer(t *testing.T) {
 		"--max-sandboxes", "7", "--drain", "3s", "--memory", "64m", "--max-memory", "32m", "--cpus", "1.5", "--max-cpus", "0.5", "--disk", "48m")
 	must.Do(t, err)
 	want := view{URL: got.URL, Domain: "serve.test", MetricsURL: got.MetricsURL, Engine: "room", Isolation: "full", StateDir: filepath.Join(dir, "state")}
-	if got != want || !strings.HasPrefix(got.URL, "http://127.0.0.1:") || strings.Count(out.lines, "\n") != 1 {
-		t.Errorf("got %s, want %+v", out.lines, want)
+	if got != want || !strings.HasPrefix(got.URL, "http://127.0.0.1:") || strings.Count(out.Lines, "\n") != 1 {
+		t.Errorf("got %s, want %+v", out.Lines, want)
 	}
 	if !strings.Contains(metrics, "\ne2bctl_sandboxes_max 7\n") || !strings.Contains(metrics, "\ne2bctl_api_keys 1\n") {
 		t.Errorf("got the metrics %s", metrics)
@@ -95,28 +76,15 @@ func TestServer(t *testing.T) {
 	if stopping.Allowed() != 3*time.Second || strings.Contains(log, `"level":"DEBUG"`) {
 		t.Errorf("it may take %v to end, and logged %s", stopping.Allowed(), log)
 	}
-	ended(t, got.URL)
-	ended(t, got.MetricsURL)
-}
-
-// ended checks that nothing listens at an address.
-func ended(t *testing.T, url string) {
-	t.Helper()
-	at, _, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
-	conn, err := net.Dial("tcp", at)
-	if err == nil {
-		conn.Close()
-	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("a connection to %s: got error %v, want none listening", url, err)
-	}
+	cmdtest.Refuses(t, got.URL)
+	cmdtest.Refuses(t, got.MetricsURL)
 }
 
 // TestServerWithoutOutput checks that a server ends that cannot say where it is.
 func TestServerWithoutOutput(t *testing.T) {
 	_, keys := prepare(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	out := &output{err: syscall.ENOSPC, seen: cancel}
+	out := &cmdtest.Output{Err: syscall.ENOSPC, Seen: cancel}
 	log, err := serve(ctx, out, "--keys-file", keys, "--ephemeral", "-v")
 	must.Is(t, err, syscall.ENOSPC)
 	_, url, _ := strings.Cut(log, `"msg":"the server is ready","url":"`)
@@ -124,5 +92,5 @@ func TestServerWithoutOutput(t *testing.T) {
 	if !strings.Contains(rest, `"state":"none"`) || strings.Contains(log, "public-code") {
 		t.Errorf("logged %s", log)
 	}
-	ended(t, url)
+	cmdtest.Refuses(t, url)
 }
