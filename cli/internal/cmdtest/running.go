@@ -28,7 +28,7 @@ func (o *Output) Write(p []byte) (int, error) {
 func Refuses(t *testing.T, url string) {
 	t.Helper()
 	address, _, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
-	conn, err := net.Dial("tcp", address)
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
 	if err == nil {
 		conn.Close()
 	}
