@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
@@ -66,8 +68,16 @@ func TestKeyFilesChange(t *testing.T) {
 	files, err := OpenKeyFiles([]string{path}, logger)
 	must.Do(t, err)
 	k := newKeyring(Options{KeyFiles: files, Logger: logger})
-	if first := k.list(); len(first) != 1 || first[0].Name != "keys" {
-		t.Errorf("got the keys %+v, want the one in the file", first)
+	want := []apiKey{{
+		ID: idOf(hashOf(a)), Name: "keys", Hash: hashOf(a), CreatedAt: old.UTC(),
+		Mask: keyMask{Prefix: "e2b_", ValueLength: minKeyDigits, ValuePrefix: "aa", ValueSuffix: "aaaa"},
+	}}
+	first := k.list()
+	for i := range first {
+		first[i].rate = nil
+	}
+	if diff := cmp.Diff(want, first, cmp.AllowUnexported(apiKey{})); diff != "" {
+		t.Errorf("keys in the file (-want +got):\n%s", diff)
 	}
 	for _, step := range []struct {
 		what, text string
