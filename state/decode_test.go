@@ -46,6 +46,8 @@ func TestMalformed(t *testing.T) {
 		`{"$":"opaque","type":"x"}`, `{"$":"none"}`, `{"$":"bool"}`,
 	} {
 		malformed(t, document(body))
+		malformed(t, document(`{"$":"enum","value":{"type":"m.E.A","value":`+body+`}}`))
+		malformed(t, document(`{"$":"defaultdict","value":{"type":"builtins.int","value":{"a":`+body+`}}}`))
 	}
 }
 
@@ -188,6 +190,8 @@ func TestLimits(t *testing.T) {
 		{`[[[{"$":"list","float64":""}]]]`, "MaxDepth"},
 		{`[1,2,3,4,5,6,7,8,9]`, ""},
 		{`[1,2,3,4,5,6,7,8,9,10]`, "MaxNodes"},
+		{`[1,2,3,4,5,6,7,{"$":"enum","value":{"type":"m.E.A","value":1}}]`, ""},
+		{`[1,2,3,4,5,6,7,8,{"$":"enum","value":{"type":"m.E.A","value":1}}]`, "MaxNodes"},
 		{`{"$":"list","float64":"` + strings.Repeat("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", 4) + `"}`, "MaxNodes"},
 		{`{"$":"int","hex":"` + strings.Repeat("f", 20) + `"}`, ""},
 		{`{"$":"int","hex":"-` + strings.Repeat("f", 21) + `"}`, "MaxIntDigits"},
@@ -344,5 +348,15 @@ func TestDecodeIntoWhatIsThere(t *testing.T) {
 	must.Do(t, state.Unmarshal(document(`{"B":3}`), &into))
 	if into != there || there.A != 1 || there.B != 3 {
 		t.Errorf("got %+v, and the same pointer %t, want 1 and 3 in what was there", *into, into == there)
+	}
+	targets := struct {
+		Any     any
+		Pointer *int
+		Slice   []int
+		Map     map[string]int
+	}{1, new(int), []int{1}, map[string]int{"a": 1}}
+	must.Do(t, state.Unmarshal(document(`{"Any":null,"Pointer":null,"Slice":null,"Map":null}`), &targets))
+	if targets.Any != nil || targets.Pointer != nil || targets.Slice != nil || targets.Map != nil {
+		t.Errorf("got %+v, want None in place of what was there", targets)
 	}
 }
