@@ -85,3 +85,28 @@ func TestCloseTells(t *testing.T) {
 		}
 	}
 }
+
+// errUnread is the error of a database that cannot be read.
+var errUnread = errors.New("cannot be read")
+
+type unread struct{ records }
+
+func (unread) get(Table, string) ([]byte, error) { return nil, errUnread }
+
+// TestUnreadDatabase checks that a record is neither replaced nor deleted if its directory is not known,
+// because the directory would stay.
+func TestUnreadDatabase(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir())
+	put(t, s, Sandboxes, "a", "1", "")
+	readable := s.records
+	s.records = unread{readable}
+	if _, err := s.Put(Sandboxes, "a", []byte("2"), ""); !errors.Is(err, errUnread) {
+		t.Errorf("put: got error %v, want %v", err, errUnread)
+	}
+	if err := s.Delete(Sandboxes, "a"); !errors.Is(err, errUnread) {
+		t.Errorf("delete: got error %v, want %v", err, errUnread)
+	}
+	s.records = readable
+	wantRecords(t, s, Sandboxes, Record{ID: "a", Value: []byte("1")})
+}
