@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -186,4 +188,26 @@ func TestWriteFilesCancelled(t *testing.T) {
 			t.Errorf("got %v, want that it was cancelled", err)
 		}
 	}
+}
+
+// TestWriteFilesFourAtOnce checks how many files are written at once, by the time that readers take.
+func TestWriteFilesFourAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newPipedService(t)
+		s.files = func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
+		files := make([]FileContent, 3*parallelWrites)
+		for i := range files {
+			files[i] = FileContent{Path: fmt.Sprint(i), Content: readerFunc(func([]byte) (int, error) {
+				<-time.After(time.Second)
+				return 0, io.EOF
+			})}
+		}
+		sb := s.sandbox()
+		began := time.Now()
+		must.Do(t, sb.Files.WriteFiles(t.Context(), files, nil))
+		if took := time.Since(began); took != 3*time.Second {
+			t.Errorf("%d files, each of which takes a second, took %v, want 3s", len(files), took)
+		}
+	})
 }

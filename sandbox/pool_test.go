@@ -398,6 +398,10 @@ func TestPoolParams(t *testing.T) {
 			t.Errorf("%s: got %v, want %q in it", name, err, test.want)
 		}
 	}
+	edges := PoolParams{Warm: 2, MaxSandboxes: 2, MinLifetime: time.Minute}
+	if _, err := edges.complete(&sandboxConfig{expiry: Expiry{After: 2 * time.Minute}}); err != nil {
+		t.Errorf("at the bounds: got %v", err)
+	}
 	if err := (*Pool)(nil).Close(); err != nil {
 		t.Errorf("Close of nil: got %v, want nil", err)
 	}
