@@ -3,6 +3,7 @@ package jupyter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -63,6 +64,9 @@ func TestConnSpeaksBothFramings(t *testing.T) {
 				must.Do(t, c.Send(sent))
 				got, err := c.Receive()
 				must.Do(t, err)
+				if c.v1 != (name == "v1") {
+					t.Errorf("the second framing is used: %v", c.v1)
+				}
 				if diff := cmp.Diff(sent, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(Message{}, "Metadata")); diff != "" {
 					t.Errorf("(-sent +received):\n%s", diff)
 				}
@@ -139,6 +143,80 @@ func TestConnEnds(t *testing.T) {
 	}
 }
 
+// TestConnOfTwoKinds checks that a server of the second framing may also send text, which is in the default one.
+func TestConnOfTwoKinds(t *testing.T) {
+	t.Parallel()
+	text, _, err := Marshal(sample())
+	must.Do(t, err)
+	v1, err := MarshalV1(sample())
+	must.Do(t, err)
+	c := dial(t, []string{SubprotocolV1}, func(s *websocket.Conn) {
+		_ = s.WriteMessage(websocket.TextMessage, text)
+		_ = s.WriteMessage(websocket.BinaryMessage, v1)
+		echo(s)
+	})
+	for range 2 {
+		if m, err := c.Receive(); err != nil || string(m.Content) != string(sample().Content) {
+			t.Errorf("got %+v and error %v, want the content %s", m, err, sample().Content)
+		}
+	}
+	bad := &Message{Header: NewHeader("comm_msg", "s", "u"), Channel: Shell, Content: []byte("{")}
+	// The second framing does not look at the content.
+	must.Do(t, c.Send(bad))
+	if err := dial(t, nil, echo).Send(bad); err == nil || !strings.Contains(err.Error(), "encode comm_msg") {
+		t.Errorf("got error %v, want one that names the message", err)
+	}
+}
+
+// TestTooBig checks the error of a peer that refuses the size of a message, and that of any other end.
+func TestTooBig(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[int]bool{websocket.CloseMessageTooBig: true, websocket.ClosePolicyViolation: false} {
+		c := dial(t, nil, func(s *websocket.Conn) {
+			_ = s.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(code, ""))
+		})
+		_, err := c.Receive()
+		if closed, ok := errors.AsType[*websocket.CloseError](err); !ok || closed.Code != code || errors.Is(err, ErrTooBig) != want {
+			t.Errorf("code %d: got error %v, want ErrTooBig: %v", code, err, want)
+		}
+	}
+}
+
+// late is an error of a network, which may be a timeout.
+type late bool
+
+func (late) Error() string   { return "late" }
+func (l late) Timeout() bool { return bool(l) }
+func (late) Temporary() bool { return false }
+
+// TestOrDeadline checks when an error of dialling is replaced by that of its context.
+func TestOrDeadline(t *testing.T) {
+	t.Parallel()
+	passed, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	limited, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	other := errors.New("other")
+	for name, tt := range map[string]struct {
+		ctx       context.Context
+		err, want error
+	}{
+		"a timeout at the deadline":         {passed, late(true), context.DeadlineExceeded},
+		"another error of the network":      {passed, late(false), late(false)},
+		"an error that is not its":          {passed, other, other},
+		"a timeout of the dialler's own":    {limited, late(true), late(true)},
+		"a timeout without a deadline":      {ended, late(true), late(true)},
+		"a timeout in an error around it":   {passed, fmt.Errorf("dial: %w", late(true)), context.DeadlineExceeded},
+		"no error of the network, no limit": {ended, other, other},
+	} {
+		if got := OrDeadline(tt.ctx, tt.err); !errors.Is(got, tt.want) || errors.Is(got, tt.err) != errors.Is(tt.want, tt.err) {
+			t.Errorf("%s: got %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
 // TestConnKeepsNoLargeBuffer checks that a connection does not keep the memory of a large message,
 // and keeps that of a small one.
 func TestConnKeepsNoLargeBuffer(t *testing.T) {
@@ -176,6 +254,7 @@ func TestDialDeadline(t *testing.T) {
 func TestDialRefused(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Reason", "closed")
 		w.WriteHeader(http.StatusBadGateway)
 		_, _ = io.WriteString(w, `{"port":8888}`)
 	}))
@@ -183,7 +262,7 @@ func TestDialRefused(t *testing.T) {
 	url := "ws" + strings.TrimPrefix(server.URL, "http")
 	_, err := Dial(t.Context(), websocket.DefaultDialer, url, nil)
 	refused, ok := errors.AsType[*DialError](err)
-	if !ok || refused.StatusCode != 502 || string(refused.Body) != `{"port":8888}` {
+	if !ok || refused.StatusCode != 502 || string(refused.Body) != `{"port":8888}` || refused.Header.Get("X-Reason") != "closed" {
 		t.Errorf("got %v, want a *DialError with status 502 and the body %q", err, `{"port":8888}`)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

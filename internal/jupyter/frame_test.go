@@ -84,6 +84,91 @@ func TestFramesOfBadMessages(t *testing.T) {
 	}
 }
 
+// TestDefaultFrame checks each field of a frame, some of which only other programs read.
+func TestDefaultFrame(t *testing.T) {
+	t.Parallel()
+	frame, _, err := Marshal(&Message{Channel: IOPub, Header: Header{MsgID: "1", MsgType: "status", Session: "s", Username: "u", Date: "d", Version: "5.3"}})
+	must.Do(t, err)
+	want := `{"header":{"msg_id":"1","msg_type":"status","session":"s","username":"u","date":"d","version":"5.3"},` +
+		`"parent_header":{},"metadata":{},"content":{},"channel":"iopub","buffers":[],"msg_id":"1","msg_type":"status"}`
+	if string(frame) != want {
+		t.Errorf("got %s, want %s", frame, want)
+	}
+}
+
+// numbers returns a frame that begins with numbers, in the default framing or that of [SubprotocolV1].
+func numbers(v1 bool, numbers ...uint64) (frame []byte) {
+	for _, n := range numbers {
+		if v1 {
+			frame = binary.LittleEndian.AppendUint64(frame, n)
+		} else {
+			frame = binary.BigEndian.AppendUint32(frame, uint32(n))
+		}
+	}
+	return frame
+}
+
+// TestBoundsOfFrames checks each bound of a binary frame, one below, at and one above.
+func TestBoundsOfFrames(t *testing.T) {
+	t.Parallel()
+	const object, header = `{"header":{"msg_id":"1"}}`, `{"msg_id":"1"}`
+	many := func(v1 bool, count, first int, text string) []byte {
+		all := []uint64{uint64(count)}
+		width := 4
+		if v1 {
+			width = 8
+		}
+		start := uint64(width * (1 + count))
+		for i := range count {
+			if i > first {
+				all = append(all, start+uint64(len(text)))
+			} else {
+				all = append(all, start)
+			}
+		}
+		return append(numbers(v1, all...), text...)
+	}
+	for name, tt := range map[string]struct {
+		v1      bool
+		frame   []byte
+		buffers int // -1: an error
+	}{
+		"empty":                      {false, nil, -1},
+		"three bytes":                {false, []byte{0, 0, 0}, -1},
+		"no part":                    {false, numbers(false, 0), -1},
+		"cut in the offsets":         {false, numbers(false, 1)[:4], -1},
+		"one part":                   {false, many(false, 1, 0, object), 0},
+		"all parts":                  {false, many(false, maxParts, 0, object), maxParts - 1},
+		"a part too many":            {false, many(false, maxParts+1, 0, object), -1},
+		"a part in the offsets":      {false, append(numbers(false, 1, 7), object...), -1},
+		"a part after the frame":     {false, append(numbers(false, 2, 12, uint64(13+len(object))), object...), -1},
+		"a part of decreasing size":  {false, append(numbers(false, 3, 16, uint64(16+len(object)), uint64(15+len(object))), object...), -1},
+		"a part that is empty":       {false, append(numbers(false, 2, 12, uint64(12+len(object))), object...), 1},
+		"v1, empty":                  {true, nil, -1},
+		"v1, seven bytes":            {true, make([]byte, 7), -1},
+		"v1, no offset":              {true, numbers(true, 0), -1},
+		"v1, five offsets":           {true, many(true, 5, 1, header), -1},
+		"v1, six offsets":            {true, many(true, 6, 1, header), 0},
+		"v1, cut in the offsets":     {true, many(true, 6, 1, "")[:55], -1},
+		"v1, all offsets":            {true, many(true, maxParts, 1, header), maxParts - 6},
+		"v1, an offset too many":     {true, many(true, maxParts+1, 1, header), -1},
+		"v1, a part in the offsets":  {true, append(numbers(true, 6, 55, 56, 70, 70, 70, 70), header...), -1},
+		"v1, a part after the frame": {true, append(numbers(true, 6, 56, 56, 70, 70, 70, 71), header...), -1},
+		"v1, a negative part":        {true, append(numbers(true, 6, 56, 56, 70, 69, 70, 70), header...), -1},
+	} {
+		m, err := Unmarshal(tt.frame, true)
+		if tt.v1 {
+			m, err = UnmarshalV1(tt.frame)
+		}
+		switch {
+		case tt.buffers < 0 && !errors.Is(err, errFrame):
+			t.Errorf("%s: got %+v and error %v, want %v", name, m, err, errFrame)
+		case tt.buffers >= 0 && (err != nil || m.Header.MsgID != "1" || m.Channel != Shell || len(m.Buffers) != tt.buffers):
+			t.Errorf("%s: got %+v and error %v, want %d buffers", name, m, err, tt.buffers)
+		}
+	}
+}
+
 // TestBadHeaders checks that no message is read whose header, or whose parent's, is no JSON.
 func TestBadHeaders(t *testing.T) {
 	t.Parallel()

@@ -28,4 +28,9 @@ func TestNumbers(t *testing.T) {
 	if err := UnmarshalJSON(json.RawMessage(`["nan"]`), &words); err != nil || words[0] != "nan" {
 		t.Errorf("words came as %q, %v, want %q first and no error", words, err, "nan")
 	}
+	for _, data := range []string{``, `"`, `"\x"`} {
+		if number, text, err := ParseNumber([]byte(data)); err == nil {
+			t.Errorf("%q is the number %v or the text %q, want an error", data, number, text)
+		}
+	}
 }

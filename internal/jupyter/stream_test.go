@@ -1,6 +1,7 @@
 package jupyter
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -17,6 +18,8 @@ func FuzzParseStream(f *testing.F) {
 		`{"name":"stdout","text":"a","text":"b"}`,
 		`{"TEXT":"x"}`, `{"name":"stdout","text":null}`, `{"name":"stdout","text":"a","other":[1,{}]}`,
 		`{}`, `{,}`, `{"text":"a",}`, `{"text":"a"}}`, `{"text":"` + "\n" + `"}`, `{"text":"\u12_4"}`, `{"text":"\u+123"}`, `{"text":"\`, `{"text":"abc`, `{"text":"a\nbc`, `{"te`, `{"text":`, `null`, ``,
+		"{\"name\"\t:\r\"stdout\"\n,\"text\":\"a\"}\t\r\n ", `{"text" "a"}`, `{"text":"a"} x`, `{"text":"a"}]`, `["text":"a"}`, `{"text":"a";"name":"b"}`, `{"text":a}`,
+		`{"text":"\u123"}`, `{"text":"\x0041"}`, `{"text":"\ud83d\x0041"}`, `{"text":"\ud83dude00abcd"}`, `{"text":"\ud83d"}`, `{"text":"\ud83d\u00"}`, `{"text":"\`, `{"text":"\u0041`, "{\"text\":\"\x1f\"}", "{\"text\":\"\x7f \"}", `{"text":"12345678"}`,
 	} {
 		f.Add([]byte(content))
 	}
@@ -31,6 +34,20 @@ func FuzzParseStream(f *testing.F) {
 			t.Errorf("%q is %+v, want %+v", content, got, want)
 		}
 	})
+}
+
+// TestPlainStream checks that the usual content is read without a copy of its text.
+func TestPlainStream(t *testing.T) {
+	t.Parallel()
+	content := []byte(` {"name":"stdout","text":"12345678 and more"}`)
+	name, text, ok := parsePlainStream(content)
+	if !ok || name != "stdout" || string(text) != "12345678 and more" || cap(text) != len(text) {
+		t.Fatalf("got %q, %q and %v", name, text, ok)
+	}
+	content[bytes.Index(content, text)]++
+	if text[0] != '2' {
+		t.Errorf("got a copy %q, want the content's memory", text)
+	}
 }
 
 // TestPlainPrefix checks that every byte is noticed at every position.
