@@ -14,7 +14,7 @@ GOFILES = $$(git ls-files -co --exclude-standard '*.go')
 PYTHONS ?= 3.9=python3.9 3.10=python3.10 3.11=python3.11 3.12=python3.12 3.13=python3.13 3.14=python3.14
 PROTOS := process/process.proto filesystem/filesystem.proto
 # How many packages are tested at once: many tests wait more than they compute.
-PARALLEL ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 )))
+PARALLEL ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 2 )))
 # For make test: -run, -short, -count, and packages. For make stress: -slice, and packages.
 TESTFLAGS ?=
 STRESSFLAGS ?=
