@@ -40,7 +40,9 @@ func (b *body) Read(p []byte) (int, error) {
 
 func (b *body) Close() error { b.closed = true; return nil }
 
-// documents is an origin that keeps documents by digest.
+var errBroken = errors.New("the connection broke")
+
+// documents is an origin that keeps documents by digest. One that is announced with a negative size breaks off.
 type documents map[v1.Hash]string
 
 func (d documents) add(t *testing.T, kind types.MediaType, text string) v1.Descriptor {
@@ -60,7 +62,11 @@ func (d documents) manifest(_ context.Context, of v1.Descriptor) ([]byte, error)
 
 func (d documents) blob(ctx context.Context, of v1.Descriptor) (io.ReadCloser, error) {
 	text, err := d.manifest(ctx, of)
-	return &body{Reader: bytes.NewReader(text)}, err
+	b := &body{Reader: bytes.NewReader(text)}
+	if of.Size < 0 {
+		b.fails = errBroken
+	}
+	return b, err
 }
 
 // TestResolve follows descriptors through indexes, up to the limit, and reads no document of a wrong kind or size.
@@ -84,7 +90,8 @@ func TestResolve(t *testing.T) {
 	for range maxIndexes + 1 {
 		nested = append(nested, index(amd64, nested[len(nested)-1]))
 	}
-	large, wrong := config, config
+	large, wrong, breaks := config, config, config
+	breaks.Size = -1
 	large.Size, wrong.MediaType = maxConfig+1, "text/plain"
 	gone := v1.Descriptor{MediaType: types.DockerManifestSchema2, Digest: v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("9", 64)}}
 	untyped, lying := image, image
@@ -92,6 +99,8 @@ func TestResolve(t *testing.T) {
 	typed := d.add(t, "", strings.Replace(d[image.Digest], "{", fmt.Sprintf(`{"mediaType":%q,`, types.OCIManifestSchema1), 1))
 	lyingTyped := typed
 	lyingTyped.MediaType = "application/octet-stream"
+	lyingIndex := d.add(t, "", strings.Replace(d[nested[1].Digest], "{", fmt.Sprintf(`{"mediaType":%q,`, types.OCIImageIndex), 1))
+	lyingIndex.MediaType = "application/octet-stream"
 	other := v1.Descriptor{MediaType: "text/plain", Digest: image.Digest}
 	for name, tt := range map[string]struct {
 		root v1.Descriptor
@@ -104,6 +113,7 @@ func TestResolve(t *testing.T) {
 		"another configuration": {manifestOf(wrong), "something else"}, "a configuration that is gone": {manifestOf(v1.Descriptor{MediaType: types.OCIConfigJSON, Digest: gone.Digest}), "its configuration: " + os.ErrNotExist.Error()},
 		"a type in the manifest": {typed, ""}, "a wrong type": {lyingTyped, ""}, "no type": {untyped, "it is not a container image of a known format"}, "an unknown type": {lying, "but \"application/octet-stream\""}, "a text": {other, `but "text/plain"`},
 		"a manifest that is no JSON": {d.add(t, types.OCIManifestSchema1, "{"), "its manifest: "}, "an index that is no JSON": {d.add(t, types.OCIImageIndex, "{"), "its index: "},
+		"a configuration that breaks off": {manifestOf(breaks), "its configuration: " + errBroken.Error()}, "an index of a wrong type": {lyingIndex, ""},
 		"a configuration that is no JSON": {manifestOf(d.add(t, types.OCIConfigJSON, "{")), "its configuration: "},
 		"as large as allowed":             {d.add(t, types.OCIManifestSchema1, strings.Repeat(" ", maxManifest-2)+"{}"), "its configuration: "},
 		"too large":                       {d.add(t, types.OCIManifestSchema1, strings.Repeat(" ", maxManifest-1)+"{}"), "its manifest has more than 4 MiB"},
@@ -144,7 +154,7 @@ func TestWhole(t *testing.T) {
 	const text = "some text"
 	right, size, err := v1.SHA256(strings.NewReader(text))
 	must.Do(t, err)
-	broken := errors.New("the connection broke")
+	broken := errBroken
 	for name, tt := range map[string]struct {
 		size  int64
 		want  v1.Hash

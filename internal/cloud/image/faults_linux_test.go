@@ -269,14 +269,20 @@ func TestCacheEntries(t *testing.T) {
 	must.Do(t, w.cache.drop("image-sha256-x"))
 	f.blobs = f.blobs[:2]
 	w.cache.putImage(f)
+	w.cache.entries["image-sha256-x"].Used = time.Time{}
+	w.cache.entries["image-sha256-l"] = &entry{Layer: w.cache.entries["a"].Layer}
 	got := w.cache.image("sha256:x")
 	if got == nil || got.Digest != "sha256:y" || got.Config.User != "u" || !slices.Equal(got.Blobs, []knownBlob{{"a", "1"}, {"c", "2"}}) || w.cache.image("sha256:y") != nil {
 		t.Errorf("got %+v, want the image under the digest that was asked for", got)
 	}
 	w.cache.entries["image-sha256-x"].Image.Arch = "other"
-	if w.cache.image("sha256:x") != nil || w.cache.image("a") != nil {
+	if used := w.cache.entries["image-sha256-x"].Used; used.Before(began) {
+		t.Errorf("the image was used at %v, want now", used)
+	}
+	if w.cache.image("sha256:x") != nil || w.cache.image("sha256:l") != nil {
 		t.Error("an image of another machine, or a layer, is a known image")
 	}
+	delete(w.cache.entries, "image-sha256-l")
 	before := len(w.Uses())
 	w.cache.putImage(&found{})
 	w.cache.putImage(f)
