@@ -178,7 +178,7 @@ func (k *stoppingKeeper) Load(_ context.Context, _ string, archive io.Reader) er
 			return nil
 		}
 		if err != nil {
-			return err
+			return errors.New("exit status 1") // a daemon does not repeat the cause
 		}
 		if h.Name == k.at {
 			return k.err
@@ -293,4 +293,32 @@ func TestWhoRedirects(t *testing.T) {
 			t.Errorf("from %s: got %v, want %v", from, got, want)
 		}
 	}
+}
+
+// TestCancelledTooLate checks that a call whose caller gives up after its last step succeeds: the caller holds the layers.
+func TestCancelledTooLate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	ref := w.push(t, "image", imageOf(t, layerOf(t, types.OCILayer, "a", "1")))
+	for what, call := range map[string]func(ctx context.Context, progress func(string)) (Image, error){
+		"pull": func(ctx context.Context, progress func(string)) (Image, error) {
+			return w.Pull(ctx, ref, nil, progress)
+		},
+		"give": func(ctx context.Context, progress func(string)) (Image, error) {
+			return w.Give(ctx, ref, nil, &keeper{}, progress)
+		},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		img, err := call(ctx, func(line string) {
+			if strings.HasPrefix(line, ref+" is ") {
+				cancel()
+			}
+		})
+		if err != nil || ctx.Err() == nil || len(img.Layers) != map[string]int{"pull": 1, "give": 0}[what] {
+			t.Errorf("%s: got %+v and error %v, cancelled: %v", what, img, err, ctx.Err())
+		}
+		cancel()
+		w.layers.Release(img.Layers...)
+	}
+	w.empties(t, "too late")
 }
