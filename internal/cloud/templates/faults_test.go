@@ -309,3 +309,28 @@ func TestResources(t *testing.T) {
 		}
 	}
 }
+
+// TestNamedBy checks which references name a snapshot, and that a tag which is missing is not told to be that of another
+// build which waits.
+func TestNamedBy(t *testing.T) {
+	t.Parallel()
+	s := serve(t, t.TempDir())
+	made := s.snapshot(t, "job:v1")
+	one := s.Snapshots(nil, 1, nil)[0]
+	for text, want := range map[string]bool{
+		"job": true, "job:v1": true, "local/job:V1": true, made.ID: true, "job:" + made.Builds[0].ID: true, one.ID(): true,
+		"job:v2": false, "other": false, "other:v1": false, "team/job": false, "job:" + made.ID: false,
+	} {
+		ref := templates.ParseReference(text)
+		if got := one.NamedBy(&ref); got != want {
+			t.Errorf("%s: got %v, want %v", text, got, want)
+		}
+	}
+	_, _, err := s.Request(templates.ParseReference("job"), []string{"v2"}, templates.Build{})
+	must.Do(t, err)
+	for reference, want := range map[string]bool{"job:v2": true, "job:v3": false} {
+		if _, err := s.find(reference); err == nil || strings.Contains(err.Error(), "not ready yet") != want {
+			t.Errorf("%s: got %v, want that it is not ready yet: %v", reference, err, want)
+		}
+	}
+}
