@@ -112,6 +112,7 @@ func prepare(c *Content) error {
 func TestEachCallFails(t *testing.T) {
 	t.Parallel()
 	directoriesFail(t)
+	mountsFail(t)
 	for call, number := range map[string]uint32{
 		"openat": unix.SYS_OPENAT, "newfstatat": unix.SYS_NEWFSTATAT, "fstat": unix.SYS_FSTAT, "getdents64": unix.SYS_GETDENTS64, "readlinkat": unix.SYS_READLINKAT, "mkdirat": unix.SYS_MKDIRAT,
 		"renameat": unix.SYS_RENAMEAT, "unlinkat": unix.SYS_UNLINKAT, "linkat": unix.SYS_LINKAT, "fchownat": unix.SYS_FCHOWNAT, "fchmodat": unix.SYS_FCHMODAT, "lseek": unix.SYS_LSEEK,
@@ -198,6 +199,48 @@ func directoriesFail(t *testing.T) {
 		if moved, err := empty(t.Context(), heap, name); moved != nil || !errors.Is(err, want) {
 			t.Errorf("empty %s: got %v and error %v, want %v", name, moved, err, want)
 		}
+	}
+}
+
+// mountsFail checks that the errors of mounts name what failed, and where.
+func mountsFail(t *testing.T) {
+	t.Helper()
+	var m mounts
+	defer m.end()
+	dir := t.TempDir()
+	root, err := os.Open(dir)
+	must.Do(t, err)
+	defer root.Close()
+	made, err := m.clone(root, "missing")
+	if made != nil || err == nil {
+		t.Errorf("a clone of nothing: got %v and error %v", made, err)
+	}
+	if strings.Contains(fmt.Sprint(err), "make a mount namespace") {
+		return // this process may not
+	}
+	want := func(err error, op, at string, is error) {
+		t.Helper()
+		failed, _ := errors.AsType[*fs.PathError](err)
+		if failed == nil || !strings.Contains(failed.Op, op) || failed.Path != at || !errors.Is(err, is) {
+			t.Errorf("got error %v, want %v of %s %s", err, is, op, at)
+		}
+	}
+	want(err, "clone", "missing", unix.ENOENT)
+	again, err := os.Open(dir)
+	must.Do(t, err)
+	want(m.unmount(again, dir), "unmount", dir, unix.EINVAL)
+	if again.Close() == nil {
+		t.Error("the root is open after an unmount")
+	}
+	if lacksForSizes() != nil {
+		return
+	}
+	image := filepath.Join(dir, "image")
+	must.Do(t, os.WriteFile(image, make([]byte, 1<<20), 0o600))
+	mounted, err := m.mount(image, dir)
+	want(err, "mount /dev/loop", dir, unix.EINVAL)
+	if mounted != nil {
+		t.Error("something was mounted")
 	}
 }
 
