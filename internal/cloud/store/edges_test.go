@@ -226,6 +226,11 @@ func TestForeignNotes(t *testing.T) {
 	if err == nil || len(all) != 1 {
 		t.Errorf("got %v and error %v, want the readable note, and the error of the other one", all, err)
 	}
+	must.Do(t, os.Rename(s.path(noted), s.path("moved")))
+	if all, err := s.Records(Running); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without the directory of notes: got %v and error %v, want %v", all, err, fs.ErrNotExist)
+	}
+	must.Do(t, os.Rename(s.path("moved"), s.path(noted)))
 }
 
 // TestSweepTells checks that Open reports missing files, and that it ends when it is cancelled.
