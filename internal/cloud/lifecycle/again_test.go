@@ -27,3 +27,16 @@ func TestPauseIsNotRetriedAtOnce(t *testing.T) { //nolint:paralleltest // see ab
 	}
 	must.Do(t, r.Close())
 }
+
+// TestGoneMeanwhile checks a sandbox that ends while a call waits for it.
+func TestGoneMeanwhile(t *testing.T) {
+	t.Parallel()
+	r := New(Options{Store: store.Temporary(t.TempDir())})
+	_, connected := r.connected("gone", time.Hour)
+	for what, err := range map[string]error{"a resume": connected, "a call that waited": r.busy("gone")} {
+		if gone, ok := errors.AsType[*NotFoundError](err); !ok || gone.ID != "gone" {
+			t.Errorf("%s: got %v, want that there is no such sandbox", what, err)
+		}
+	}
+	must.Do(t, r.Close())
+}

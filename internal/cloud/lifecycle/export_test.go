@@ -38,3 +38,13 @@ func (r *Registry) Locked() bool {
 	}
 	return false
 }
+
+// Remembered returns the sandbox of an earlier request with an idempotency key; "" if there is none.
+func (r *Registry) Remembered(key string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a := r.attempts.byKey[key]; a != nil && a.sb != nil {
+		return a.sb.ID
+	}
+	return ""
+}

@@ -178,6 +178,9 @@ func TestLasting(t *testing.T) {
 		if !got.EndAt.Equal(sb.EndAt) || !got.StartedAt.Equal(sb.StartedAt) {
 			t.Errorf("it lives from %v to %v, want %v to %v", got.StartedAt, got.EndAt, sb.StartedAt, sb.EndAt)
 		}
+		if id := r.Remembered("key"); id != sb.ID {
+			t.Fatalf("the request is remembered with the sandbox %q, want %q", id, sb.ID)
+		}
 		again, err := r.CreateOnce(t.Context(), "key", q)
 		if err != nil || again.ID != sb.ID {
 			t.Errorf("the repeated request made %q, %v", again.ID, err)

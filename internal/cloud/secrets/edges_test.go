@@ -366,6 +366,9 @@ func TestUnreadable(t *testing.T) {
 	if _, err := next.Get("bad"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("got error %v, want that it is not there", err)
 	}
+	if !strings.Contains(log.String(), "unexpected end of JSON input") {
+		t.Errorf("got the log %s, want the error of each", &log)
+	}
 	if left, err := s.Records(store.Secrets); err != nil || len(left) != 5 {
 		t.Errorf("got %d records (%v), want all 5", len(left), err)
 	}

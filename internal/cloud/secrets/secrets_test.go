@@ -5,11 +5,13 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -202,5 +204,44 @@ func TestIDs(t *testing.T) {
 			t.Errorf("%s: ids repeat, or do not grow with time", id)
 		}
 		seen[id] = true
+	}
+}
+
+// TestSameTime checks that pages have each secret once, even if all were created at the same time.
+func TestSameTime(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{Store: store.Temporary(dir), Key: NewKey()})
+		names := map[string]bool{}
+		for _, name := range []string{"a", "b", "c"} {
+			_, err := r.Create(name, "v", nil)
+			must.Do(t, err)
+		}
+		for page := r.Page(nil, 1); len(page) == 1; page = r.Page(new(page[0].Position()), 1) {
+			if names[page[0].Name] {
+				t.Fatalf("%s is there twice", page[0].Name)
+			}
+			names[page[0].Name] = true
+		}
+		if len(names) != 3 {
+			t.Errorf("got %v, want all three", names)
+		}
+	})
+}
+
+// TestUnusable checks a key of a wrong length, and a store that cannot be read.
+func TestUnusable(t *testing.T) {
+	t.Parallel()
+	s := store.Temporary(t.TempDir())
+	short := New(Options{Store: s, Key: func() ([]byte, error) { return []byte("short"), nil }})
+	if _, err := short.Create("a", "v", nil); err == nil {
+		t.Error("a secret was sealed with a key of 5 bytes")
+	}
+	must.Do(t, s.Close())
+	var log bytes.Buffer
+	New(Options{Store: s, Key: NewKey(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "cannot be read") {
+		t.Errorf("got the log %q, want a line that they cannot be read", got)
 	}
 }

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -109,4 +112,64 @@ func TestUnreadDatabase(t *testing.T) {
 	}
 	s.records = readable
 	wantRecords(t, s, Sandboxes, Record{ID: "a", Value: []byte("1")})
+}
+
+// TestClosedDatabase checks that each method of a database that cannot be read returns an error.
+func TestClosedDatabase(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir())
+	s.Note(Keys, "noted", nil)
+	d := s.records.(*database)
+	must.Do(t, d.bolt.Close())
+	for what, do := range map[string]func() error{
+		"seed":    func() error { _, err := d.seed(); return err },
+		"get":     func() error { _, err := d.get(Keys, "a"); return err },
+		"put":     func() error { return d.put(Keys, "a", nil) },
+		"delete":  func() error { return d.delete(Keys, "a") },
+		"each":    func() error { return d.each(Keys, func(string, []byte) {}) },
+		"migrate": func() error { return d.migrate(migrations) },
+		"Records": func() error { _, err := s.Records(Keys); return err },
+		"Put":     func() error { _, err := s.Put(Keys, "a", nil, ""); return err },
+		"Delete":  func() error { return s.Delete(Keys, "a") },
+	} {
+		if err := do(); !errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
+			t.Errorf("%s: got %v, want %v", what, err, bolterrors.ErrDatabaseNotOpen)
+		}
+	}
+}
+
+// TestNothingToDelete checks that the deletion of a record that does not exist does not wait for the disk.
+func TestNothingToDelete(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir())
+	state := func() (id int) {
+		must.Do(t, s.records.(*database).view(func(tx *bolt.Tx) error { id = tx.ID(); return nil }))
+		return id
+	}
+	was := state()
+	must.Do(t, s.Delete(Keys, "a"))
+	if is := state(); is != was {
+		t.Errorf("the database has the state %d, want %d as before", is, was)
+	}
+}
+
+// TestRemovesAsItCloses checks that a temporary store removes files while it is being closed, and that a
+// closed store moves no files.
+func TestRemovesAsItCloses(t *testing.T) {
+	t.Parallel()
+	s := Temporary(filepath.Join(t.TempDir(), "state"))
+	dir := fill(t, s, "text")
+	s.closing.Store(true)
+	must.Do(t, s.remove(dir))
+	wantFiles(t, s)
+	must.Do(t, s.Close())
+	if err := Temporary(filepath.Join(t.TempDir(), "state")).Close(); err != nil {
+		t.Errorf("without any directory: %v", err)
+	}
+
+	lasting := open(t, t.TempDir())
+	kept := put(t, lasting, Sandboxes, "a", "", fill(t, lasting, "text"))
+	must.Do(t, lasting.Close())
+	lasting.drop(kept)
+	wantFiles(t, lasting, kept)
 }

@@ -92,6 +92,7 @@ func TestDamaged(t *testing.T) {
 		"no table":      {inBolt(func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(Keys)) }), errDamaged.Error()},
 		"newer":         {inBolt(func(tx *bolt.Tx) error { return tx.Bucket(about).Put(schemaKey, []byte("7")) }), fmt.Sprintf("version 7 of the schema; this one knows %d", len(migrations))},
 		"schema 0":      {inBolt(func(tx *bolt.Tx) error { return tx.Bucket(about).Put(schemaKey, []byte("0")) }), errDamaged.Error()},
+		"old schema":    {inBolt(func(tx *bolt.Tx) error { return tx.Bucket(about).Put(schemaKey, []byte("1")) }), "already exists"},
 		"wrong schema":  {inBolt(func(tx *bolt.Tx) error { return tx.Bucket(about).Put(schemaKey, []byte("x")) }), errDamaged.Error()},
 		"other program": {inBolt(func(tx *bolt.Tx) error { return tx.DeleteBucket(about) }), "another program"},
 	} {
@@ -111,6 +112,7 @@ func TestDamaged(t *testing.T) {
 				if _, ok := errors.AsType[*InUseError](err); ok {
 					t.Errorf("got %v, want no lock to be left", err)
 				}
+				wantClosed(t, dir)
 			}
 			if after, _ := os.ReadFile(path); !bytes.Equal(before, after) {
 				t.Error("the damaged database was changed, want it to stay as it is")

@@ -169,6 +169,15 @@ func TestRelativePath(t *testing.T) {
 	if !filepath.IsAbs(got) {
 		t.Errorf("got %s, want an absolute path", got)
 	}
+	gone := filepath.Join(dir, "gone")
+	must.Do(t, os.Mkdir(gone, 0o700))
+	t.Chdir(gone)
+	if err := os.Remove(gone); err != nil {
+		return // this system does not remove the current directory
+	}
+	if _, err := Open(t.Context(), "state"); err == nil || !strings.HasPrefix(err.Error(), "store: ") {
+		t.Errorf("in a directory that is gone: got %v, want an error of the path", err)
+	}
 }
 
 // TestUnfinishedDatabase checks that a database whose creation was interrupted is created again.
@@ -217,6 +226,11 @@ func TestForeignNotes(t *testing.T) {
 	if err == nil || len(all) != 1 {
 		t.Errorf("got %v and error %v, want the readable note, and the error of the other one", all, err)
 	}
+	must.Do(t, os.Rename(s.path(noted), s.path("moved")))
+	if all, err := s.Records(Running); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without the directory of notes: got %v and error %v, want %v", all, err, fs.ErrNotExist)
+	}
+	must.Do(t, os.Rename(s.path("moved"), s.path(noted)))
 }
 
 // TestSweepTells checks that Open reports missing files, and that it ends when it is cancelled.
@@ -281,7 +295,16 @@ func TestUsage(t *testing.T) {
 	if err != nil || again["a"] != first["a"] {
 		t.Errorf("got %v and error %v, want %v as before", again, err, first)
 	}
-	must.Do(t, s.Delete(Layers, "a"))
+	put(t, s, Layers, "new", "", fill(t, s, "text"))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got, err := s.Usage(ended, Layers); !errors.Is(err, context.Canceled) || got != nil {
+		t.Errorf("with an ended context: got %v and error %v", got, err)
+	}
+	if all, err := s.Usage(t.Context(), Layers); err != nil || all["new"] < first["a"] {
+		t.Errorf("got %v and error %v, want the whole size of the new one", all, err)
+	}
+	must.Do(t, errors.Join(s.Delete(Layers, "new"), s.Delete(Layers, "a")))
 	if len(s.sizes) != 0 {
 		t.Errorf("after it was deleted the sizes are %v", s.sizes)
 	}

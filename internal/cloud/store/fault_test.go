@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -108,6 +109,9 @@ func (c faulty) failAt(t *testing.T, durable bool, n int, want storetest.State) 
 		}
 	case errors.Is(err, storetest.ErrFault):
 		storetest.Same(t, was, is)
+		if strings.Contains(err.Error(), "\n") {
+			t.Errorf("at %q: got %q, want no error but that of the disk", fault.Which(), err)
+		}
 		if err := c.do(s, dir, old); err != nil {
 			t.Errorf("without the fault that there was at %q: %v", fault.Which(), err)
 		}

@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func init() { roles["full"] = fillDisk }
@@ -38,7 +41,7 @@ func fillDisk(dir string) error {
 		return err
 	}
 	stored := 0
-	for err == nil {
+	for err == nil && stored < 1000 {
 		if _, err = s.Put(Keys, fmt.Sprintf("k%d", stored), bytes.Repeat([]byte("x"), 10_000), ""); err == nil {
 			stored++
 		}
@@ -124,7 +127,11 @@ const notedFill = noted + "/fill"
 // namespace.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
-	cmd := other(t, "full", t.TempDir())
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Limit/3) // a removal that fails must end
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd.Env = append(os.Environ(), variable+"=full "+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},

@@ -15,6 +15,16 @@ import (
 // directories are being deleted.
 func TestFreed(t *testing.T) {
 	t.Parallel()
+	var l leaving
+	gone := l.begin()
+	for done := range l.each {
+		gone()
+		select {
+		case <-done:
+		default:
+			t.Fatal("a directory is removed, and those who wait for it are not told")
+		}
+	}
 	s, err := Open(t.Context(), t.TempDir())
 	must.Do(t, err)
 	t.Cleanup(func() { _ = s.Close() })

@@ -29,7 +29,7 @@ func TestInUseElsewhere(t *testing.T) {
 		must.Do(t, err)
 		defer file.Close()
 		got := inUse("/state", file).Error()
-		if !strings.Contains(got, want) || !strings.Contains(got, "use another directory") {
+		if !strings.Contains(got, want) || !strings.Contains(got, "use another directory") || !strings.Contains(got, " /state ") {
 			t.Errorf("%q: got %q, want %q in it", text, got, want)
 		}
 		if strings.Contains(want, "container") && strings.Contains(got, "local down") {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -97,6 +98,28 @@ func wantFiles(t *testing.T, s *Store, want ...string) {
 	}
 }
 
+// descriptors returns the paths of the open files below dir, keyed by descriptor. It finds them only on Linux.
+func descriptors(t *testing.T, dir string) map[int]string {
+	t.Helper()
+	found := map[int]string{}
+	names, _ := os.ReadDir("/proc/self/fd")
+	for _, name := range names {
+		to, _ := os.Readlink("/proc/self/fd/" + name.Name()) // another test may have closed it
+		if fd, err := strconv.Atoi(name.Name()); err == nil && strings.HasPrefix(to, dir+string(filepath.Separator)) {
+			found[fd] = to
+		}
+	}
+	return found
+}
+
+// wantClosed checks that no file below dir is open.
+func wantClosed(t *testing.T, dir string) {
+	t.Helper()
+	if left := descriptors(t, dir); len(left) > 0 {
+		t.Errorf("open are still %v", left)
+	}
+}
+
 // TestStore makes the same calls with a durable and with a temporary store.
 func TestStore(t *testing.T) {
 	t.Parallel()
@@ -177,6 +200,7 @@ func TestStore(t *testing.T) {
 		if err := s.Discard(unused); !errors.Is(err, ErrClosed) {
 			t.Errorf("after Close: got %v, want ErrClosed", err)
 		}
+		wantClosed(t, dir)
 	}
 }
 

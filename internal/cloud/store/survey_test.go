@@ -28,7 +28,7 @@ func TestSurvey(t *testing.T) {
 		os.Truncate(filepath.Join(locked, "text"), 1<<40), // no space for a hole
 		os.Mkdir(filepath.Join(locked, "locked"), 0),
 	))
-	put(t, s, Sandboxes, "b", "", locked)
+	put(t, s, Sandboxes, "a-b", "", locked) // its directory comes before that of a
 	put(t, s, Sandboxes, "a", "", fill(t, s, "text"))
 	put(t, s, Sandboxes, "c", "", "")
 	put(t, s, Layers, "a", "", fill(t, s, "text"))
@@ -38,7 +38,7 @@ func TestSurvey(t *testing.T) {
 	volume := put(t, s, Volumes, "a", "", fill(t, s, "text"))
 	kept, err := Survey(t.Context(), dir, Sandboxes)
 	must.Do(t, err)
-	want := []Kept{{ID: "a"}, {ID: "b"}}
+	want := []Kept{{ID: "a"}, {ID: "a-b"}}
 	if diff := cmp.Diff(want, kept, cmpopts.IgnoreFields(Kept{}, "Saved", "Bytes", "Dir")); diff != "" {
 		t.Fatalf("(-want +got):\n%s", diff)
 	}
@@ -60,5 +60,10 @@ func TestSurvey(t *testing.T) {
 	cancel()
 	if _, err := Survey(ctx, dir, Sandboxes); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: got %v", err)
+	}
+	other := t.TempDir()
+	must.Do(t, os.WriteFile(filepath.Join(other, published), nil, 0o600))
+	if kept, err := Survey(t.Context(), other, Sandboxes); err == nil {
+		t.Errorf("of a directory that cannot be read: got %v and no error", kept)
 	}
 }

@@ -103,7 +103,7 @@ func TestLevelsOfLists(t *testing.T) {
 		wantList(t, c, "/", depth, append(append([]string{"/a"}, inside...), top[1:]...)...)
 	}
 	wantList(t, c, "to", 1, "/to/b")
-	for name, want := range map[string]error{"a/b/c": ErrNotDir, "pipe": ErrNotDir, "gone": fs.ErrNotExist, "a/b/c/d": fs.ErrNotExist} {
+	for name, want := range map[string]error{"a/b/c": ErrNotDir, "pipe": ErrNotDir, "gone": fs.ErrNotExist, "a/b/c/d": fs.ErrNotExist, "": ErrPath} {
 		if _, err := c.List(t.Context(), name, 1); !errors.Is(err, want) {
 			t.Errorf("%s: got error %v, want %v", name, err, want)
 		}

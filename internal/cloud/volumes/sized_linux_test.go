@@ -16,7 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/calltest"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
@@ -256,8 +258,8 @@ func TestUnusableFileSystem(t *testing.T) {
 	}
 	change(func(root string) error { return os.Symlink("nowhere", filepath.Join(root, filesName+".new")) })
 	for range 2 {
-		if _, err := r.Open("1"); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("got error %v, want %v", err, fs.ErrNotExist)
+		if _, err := r.Open("1"); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), filesName+".new") {
+			t.Errorf("got error %v, want %v of the link", err, fs.ErrNotExist)
 		}
 		wantNoDevice(t, dir)
 	}
@@ -315,16 +317,58 @@ func devices(t *testing.T, dir string) (left []string) {
 	return left
 }
 
+// TestSizeRefused checks that volumes with a size are refused where they do not work, and that the error of each step
+// comes out: of the image, of its file system, and of the loop device.
 func TestSizeRefused(t *testing.T) {
 	t.Parallel()
-	for name, o := range map[string]Options{"one id": {OneID: true, Size: MinSize}, "too small": {Size: MinSize - 1}} {
+	for name, o := range map[string]Options{"one id": {OneID: true, Size: MinSize}, "too small": {Size: MinSize - 1}, "a disk that fails": {Size: MinSize}} {
 		o.Store = openStore(t, t.TempDir())
 		r := New(o)
-		if err := r.CheckSize(t.Context()); !errors.Is(err, ErrNoSize) {
+		if name == "a disk that fails" {
+			storetest.FailNth(o.Store, 1)
+		}
+		err := r.CheckSize(t.Context())
+		storetest.Mend(o.Store)
+		if !errors.Is(err, ErrNoSize) || errors.Is(err, storetest.ErrFault) != (name == "a disk that fails" && os.Geteuid() == 0) || os.Geteuid() != 0 && !strings.Contains(err.Error(), "only root") {
 			t.Errorf("%s: got error %v, want %v", name, err, ErrNoSize)
 		}
 		if err := r.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+	if _, err := findProgram("mkfs.none"); err == nil || !strings.Contains(err.Error(), "there is no mkfs.none") {
+		t.Errorf("a program that is missing: got error %v", err)
+	}
+	dir := t.TempDir()
+	if err := makeImage(t.Context(), dir, 1024); err == nil {
+		t.Error("a file system of 1 KiB was made")
+	}
+	if err := makeImage(t.Context(), dir, MinSize); err == nil {
+		t.Error("an image took the place of another one")
+	}
+	image := filepath.Join(dir, "loop")
+	must.Do(t, os.WriteFile(image, make([]byte, 1<<20), 0o600))
+	made := func() error { return makeImage(t.Context(), dir, MinSize) }
+	attached := func() error {
+		device, err := attach(image)
+		return errors.Join(err, device.Close())
+	}
+	_, noProgram := findProgram("mkfs." + imageType)
+	for _, tt := range []struct {
+		do     func() error
+		number uint32
+		n      int
+		want   string
+		needs  error
+	}{
+		{made, unix.SYS_MKDIRAT, 1, mountName, noProgram}, {made, unix.SYS_OPENAT, 1, imageName, noProgram}, {made, unix.SYS_FTRUNCATE, 1, imageName, noProgram},
+		{attached, unix.SYS_OPENAT, 1, image, nil}, {attached, unix.SYS_OPENAT, 2, "no loop devices", nil}, {attached, unix.SYS_OPENAT, 3, "open a free loop device", lacksForSizes()},
+		{attached, unix.SYS_IOCTL, 1, "find a free loop device", lacksForSizes()}, {attached, unix.SYS_IOCTL, 2, "make a loop device", lacksForSizes()},
+	} {
+		dir = t.TempDir()
+		failed, err := calltest.FailNth(t, tt.number, tt.n, unix.EIO, tt.do)
+		if tt.needs == nil && (!failed || !errors.Is(err, unix.EIO) || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("call %d of %d failed, %v: got error %v, want %q", tt.n, tt.number, failed, err, tt.want)
 		}
 	}
 }

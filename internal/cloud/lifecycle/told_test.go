@@ -1,0 +1,114 @@
+package lifecycle_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/must"
+)
+
+// TestEventsOfALife checks the events of a sandbox whose lifetime changes and that is killed.
+func TestEventsOfALife(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		id := s.create(t)
+		began := time.Now().UTC()
+		must.Do(t, s.SetLifetime(id, 2*time.Hour))
+		must.Do(t, s.Extend(id, 3*time.Hour)) // clients do this every few seconds
+		must.Do(t, s.Kill(id))
+		got, _ := s.Events().Latest(func(*lifecycle.Event) bool { return true }, 0, 9, true)
+		want := []lifecycle.Event{
+			{Type: lifecycle.EventCreated}, {Type: lifecycle.EventUpdated, Message: "lifetime", EndAt: began.Add(2 * time.Hour)},
+			{Type: lifecycle.EventKilled, Reason: lifecycle.Killed, Message: "it was killed by request"},
+		}
+		for i := range want {
+			want[i].Number, want[i].At, want[i].Started, want[i].Sandbox, want[i].Template = int64(i+1), began, began, id, base.ID
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("the events (-want +got):\n%s", diff)
+		}
+		_ = s.Close()
+	})
+}
+
+// TestEndIsTold checks that a caller whose sandbox ends meanwhile learns when and why it ended.
+func TestEndIsTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		id := s.create(t)
+		release := s.hold(lifecycletest.Resize)
+		resized := make(chan error, 1)
+		go func() { resized <- s.Resize(t.Context(), id, engine.Resources{CPUs: 2}) }()
+		<-time.After(time.Minute)
+		s.fail(lifecycletest.Resize, errors.New("no answer"))
+		s.fakes.Fake(id).Die(errors.New("no envd"))
+		release()
+		err := <-resized
+		want := &lifecycle.NotFoundError{ID: id, Reason: lifecycle.Died, EndedAt: time.Now().UTC(), How: "it died: no envd"}
+		gone, _ := errors.AsType[*lifecycle.NotFoundError](err)
+		if diff := cmp.Diff(want, gone); diff != "" {
+			t.Errorf("got %v (-want +got):\n%s", err, diff)
+		}
+		_ = s.Close()
+	})
+}
+
+// TestIdleAfterBusy checks that a sandbox which was busy at its idle limit ends at the next one, although nobody calls
+// the registry.
+func TestIdleAfterBusy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.fail(lifecycletest.Busy, lifecycletest.ErrBusy)
+		id := s.create(t, idle)
+		<-time.After(idleLimit + time.Second)
+		synctest.Wait()
+		s.fail(lifecycletest.Busy, nil)
+		<-time.After(idleLimit - 2*time.Second)
+		if s.fakes.Fake(id).Ended() {
+			t.Error("it ended before its next idle limit")
+		}
+		<-time.After(2 * time.Second)
+		synctest.Wait()
+		if !s.fakes.Fake(id).Ended() {
+			t.Error("it lives after its next idle limit")
+		}
+		_ = s.Close()
+	})
+}
+
+// TestReaderOfEventsWaits checks that a reader that has all events waits for the next one, or until it gives up.
+func TestReaderOfEventsWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		id := s.create(t)
+		all := func(*lifecycle.Event) bool { return true }
+		got := make(chan []lifecycle.Event, 1)
+		go func() {
+			page, next, missed := s.Events().After(t.Context(), 1, all, 9)
+			if next != 2 || missed != 0 {
+				t.Errorf("got the next number %d and %d missed", next, missed)
+			}
+			got <- page
+		}()
+		synctest.Wait()
+		if len(got) > 0 {
+			t.Fatal("the reader did not wait")
+		}
+		must.Do(t, s.SetLifetime(id, time.Hour))
+		if page := <-got; len(page) != 1 || page[0].Type != lifecycle.EventUpdated {
+			t.Errorf("got %+v, want the new event", page)
+		}
+		_ = s.Close()
+	})
+}
