@@ -367,7 +367,7 @@ func TestAskingEnds(t *testing.T) {
 	})
 }
 
-// TestQuestionsToAServer checks the errors of a websocket that is refused, and what is known about a pause.
+// TestQuestionsToAServer checks the errors of a websocket that is refused, and that a pause of the handle is known.
 func TestQuestionsToAServer(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

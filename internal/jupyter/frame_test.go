@@ -84,7 +84,7 @@ func TestFramesOfBadMessages(t *testing.T) {
 	}
 }
 
-// TestDefaultFrame checks each field of a frame, some of which only other programs read.
+// TestDefaultFrame checks each field of a frame, also those that only other programs read.
 func TestDefaultFrame(t *testing.T) {
 	t.Parallel()
 	frame, _, err := Marshal(&Message{Channel: IOPub, Header: Header{MsgID: "1", MsgType: "status", Session: "s", Username: "u", Date: "d", Version: "5.3"}})
