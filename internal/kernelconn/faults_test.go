@@ -82,7 +82,7 @@ func TestEnvsThatAreNotSet(t *testing.T) {
 	}
 }
 
-// TestRefusedConnections checks the error of a call whose connection is refused, and what it does not wait for.
+// TestRefusedConnections checks the error of a call whose connection is refused, and that a call that is given up does not wait.
 func TestRefusedConnections(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
