@@ -124,15 +124,17 @@ func TestPausesBetweenConnections(t *testing.T) {
 		begun := time.Now()
 		var at []time.Duration
 		other := errors.New("other")
-		err := again(t.Context(), func() error {
+		bounded, end := context.WithTimeout(t.Context(), time.Minute)
+		defer end()
+		err := again(bounded, func() error {
 			if at = append(at, time.Since(begun)); len(at) == 9 {
 				return errReplaced
 			}
 			return other
 		})
-		want := []time.Duration{0, 50, 150, 350, 750, 1550, 3150, 5150, 7150}
-		for i := range want {
-			want[i] *= time.Millisecond
+		var want []time.Duration
+		for _, ms := range []int{0, 50, 150, 350, 750, 1550, 3150, 5150, 7150} {
+			want = append(want, time.Duration(ms)*time.Millisecond)
 		}
 		if diff := cmp.Diff(want, at); diff != "" || !errors.Is(err, errReplaced) {
 			t.Errorf("got error %v, want the final one; attempts (-want +got):\n%s", err, diff)
@@ -143,10 +145,10 @@ func TestPausesBetweenConnections(t *testing.T) {
 		if err := again(ctx, func() error { return other }); !errors.Is(err, other) || time.Since(begun) != time.Second {
 			t.Errorf("got error %v after %v, want the last one after a second", err, time.Since(begun))
 		}
-		for fruitless, want := range map[int]time.Duration{0: 0, 1: 0, 2: 200, 3: 400, 5: 1600, 6: 2000, 39: 2000} {
+		for fruitless, want := range map[int]int64{0: 0, 1: 0, 2: 200, 3: 400, 5: 1600, 6: 2000, 39: 2000} {
 			begun = time.Now()
-			if went := pauseFor(t.Context(), fruitless); !went || time.Since(begun) != want*time.Millisecond {
-				t.Errorf("after %d streams: a pause of %v, want %v ms", fruitless, time.Since(begun), int(want))
+			if went := pauseFor(t.Context(), fruitless); !went || time.Since(begun).Milliseconds() != want {
+				t.Errorf("after %d streams: a pause of %v, want %d ms", fruitless, time.Since(begun), want)
 			}
 		}
 		for _, fruitless := range []int{0, 5} {
@@ -309,7 +311,7 @@ func TestImportFailures(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, tt := range []struct {
-		ctx  context.Context
+		ctx  context.Context //nolint:containedctx // in a table
 		err  error
 		want string
 	}{
@@ -414,10 +416,10 @@ func TestReasonsOfTheEnd(t *testing.T) {
 			e := &GoneError{At: now}
 			known := e.fill(&api.Error{Reason: reason, Message: "its words", EndedAt: at})
 			text, when := "its words", at
-			switch {
-			case want == "":
+			switch want {
+			case "":
 				text, when = "", now
-			case want == GoneExpired:
+			case GoneExpired:
 				text = lifetimeEnded
 			}
 			if when.IsZero() {

@@ -493,7 +493,7 @@ func TestCausesOfErrors(t *testing.T) {
 	given := &kernelconn.InterruptedError{Context: "c", Ran: time.Second, Cause: mine, Starting: true, Ended: true}
 	waited := fmt.Errorf("%w, for other code runs: %w", kernelconn.ErrNotSent, mine)
 	for name, tt := range map[string]struct {
-		ctx       context.Context
+		ctx       context.Context //nolint:containedctx // in a table
 		err, want error
 		code      bool // an InterruptedError
 	}{

@@ -200,7 +200,7 @@ func TestOrDeadline(t *testing.T) {
 	cancel()
 	other := errors.New("other")
 	for name, tt := range map[string]struct {
-		ctx       context.Context
+		ctx       context.Context //nolint:containedctx // in a table
 		err, want error
 	}{
 		"a timeout at the deadline":         {passed, late(true), context.DeadlineExceeded},
