@@ -42,7 +42,7 @@ func TestFaultsOfRequests(t *testing.T) {
 	} {
 		ks := overHTTP(t, tt.answer)
 		started, err := ks.ExecuteOverHTTP(t.Context(), HTTPCall{Code: "x", Line: tt.line})
-		if started != tt.started || !errors.Is(err, tt.want) || tt.want == nil && err != nil || (len(ks.requests) > 0) != tt.cut {
+		if cut := len(ks.requests) > 0; started != tt.started || !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) || cut != tt.cut {
 			t.Errorf("%s: started %v with error %v and %d turns, want %v, %v and a cut: %v", name, started, err, len(ks.requests), tt.started, tt.want, tt.cut)
 		}
 	}
@@ -128,8 +128,12 @@ func TestForgottenContexts(t *testing.T) {
 	ks.lose("a", "why")
 	ks.lose("b", "why")
 	ks.drop("b")
-	if ks.defaults["python"] != "a" || ks.languages["b"] != "" || ks.hasHeard("b") || ks.Loss("b") != nil || len(ks.lost) != 1 {
-		t.Errorf("got %v, %v and %v, want all of the default context and nothing of the other", ks.defaults, ks.languages, ks.lost)
+	left := map[string]any{"defaults": ks.defaults, "languages": ks.languages, "heard": ks.heard, "lost": ks.lost}
+	want := map[string]any{
+		"defaults": map[string]string{"python": "a"}, "languages": map[string]string{"a": "python"}, "heard": map[string]struct{}{"a": {}}, "lost": map[string]string{"python": "why"},
+	}
+	if diff := cmp.Diff(want, left); diff != "" {
+		t.Errorf("want all of the default context and nothing of the other (-want +got):\n%s", diff)
 	}
 	ks.drop("a")
 	if len(ks.defaults)+len(ks.languages)+len(ks.heard)+len(ks.lost) > 0 {
