@@ -261,7 +261,7 @@ func TestLinesOfTheInterpreter(t *testing.T) {
 	} {
 		err := skim([]byte(line))
 		fails := tt.want != nil || tt.text != ""
-		if (err != nil) != fails || tt.want != nil && !errors.Is(err, tt.want) || fails && !strings.Contains(fmt.Sprint(err), tt.text) {
+		if (err != nil) != fails || tt.want != nil && !errors.Is(err, tt.want) || !strings.Contains(fmt.Sprint(err), tt.text) {
 			t.Errorf("%s: got error %v, want %v with %q", line, err, tt.want, tt.text)
 		}
 		if got := ofKernel([]byte(line)); got != tt.kernel {
