@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -194,13 +195,12 @@ func TestOrDeadline(t *testing.T) {
 	t.Parallel()
 	passed, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	limited, cancel := context.WithTimeout(t.Context(), time.Hour)
-	defer cancel()
+	limited := patience.Context(t)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	other := errors.New("other")
 	for name, tt := range map[string]struct {
-		ctx       context.Context
+		ctx       context.Context //nolint:containedctx // in a table
 		err, want error
 	}{
 		"a timeout at the deadline":         {passed, late(true), context.DeadlineExceeded},
