@@ -217,10 +217,11 @@ func TestMebibytes(t *testing.T) {
 // TestNamesOfStatements checks what is a name in an .env file: export is one, too, if it stands alone.
 func TestNamesOfStatements(t *testing.T) {
 	t.Parallel()
-	for line, want := range map[string]string{"A=1": "A", "export A=1": "A", "export\tA: 1": "A", "export=1": "export", " export = 1": "export", "exported A=1": "exported A", "export": "export", "export A": "A"} {
-		all := statements(line + "\n")
-		if len(all) != 1 || all[0].name != want {
-			t.Errorf("%q: got %+v, want the name %q", line, all, want)
+	for line, want := range map[string]string{"A=1": "A", "export A=1": "A", "export\tA: 1": "A", "export=1": "export", " export = 1": "export", "exported A=1": "exported A", "export": "export", "export A": "A", "A=": "A"} {
+		for _, text := range []string{line + "\n", line} { // the last line may have no end
+			if all := statements(text); len(all) != 1 || all[0].name != want || all[0].text != text {
+				t.Errorf("%q: got %+v, want the name %q", text, all, want)
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package state
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -74,7 +75,7 @@ func (t TimeOfDay) form() (Kind, any, error) {
 
 func timeOfDayOf(p clockPayload) (TimeOfDay, error) {
 	t, err := time.Parse(clockLayout, p.ISO)
-	if err != nil || len(p.ISO) != len(clockLayout) {
+	if err != nil || len(p.ISO) != len(clockLayout) || strings.Contains(p.ISO, ",") { // package time accepts a comma
 		return TimeOfDay{}, fmt.Errorf("malformed time %.40q", p.ISO)
 	}
 	if err := checkZone(p.Zone); err != nil {

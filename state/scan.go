@@ -325,7 +325,8 @@ func (s *scanner) datetime(n *node) error {
 		return err
 	}
 	wall, err := time.Parse(isoLayout, text)
-	if err != nil || len(text) != len(isoLayout) || wall.Year() < 1 {
+	// Package time also accepts a comma, and an hour of one digit.
+	if err != nil || len(text) != len(isoLayout) || strings.Contains(text, ",") || wall.Year() < 1 {
 		return s.fail("malformed datetime %.40q", text)
 	}
 	if !s.skip(`,"offset":`) {

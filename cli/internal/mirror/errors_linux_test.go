@@ -1,6 +1,8 @@
 package mirror
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -17,6 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/calltest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
+	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 // TestEachFailureOfAScan makes each system call of a scan fail. A failure is an error, and an entry that was removed
@@ -194,6 +197,91 @@ func TestWatchThatCannotBegin(t *testing.T) {
 		}
 		if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.text) || tt.text == "" && strings.Contains(err.Error(), "max_user_watches") {
 			t.Errorf("%s: got error %v, want %v with %q", name, err, tt.want, tt.text)
+		}
+	}
+}
+
+// TestEachFailureOfAReceive makes each system call fail that brings files from a sandbox to their paths. No failure is taken for success.
+func TestEachFailureOfAReceive(t *testing.T) {
+	t.Parallel()
+	var sent bytes.Buffer
+	w := tar.NewWriter(&sent)
+	must.Do(t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "d/f", Mode: 0o640, Size: 3}))
+	_, err := w.Write([]byte("new"))
+	must.Do(t, errors.Join(err, w.Close()))
+	p := &plan{send: []string{"d", "d/f"}}
+	from := tree{"d": {kind: fs.ModeDir, perm: 0o750, modTime: time.Unix(1, 0)}, "d/f": {size: 3, perm: 0o640}}
+	for name, number := range map[string]uint32{"mkdir": unix.SYS_MKDIRAT, "open": unix.SYS_OPENAT, "rename": unix.SYS_RENAMEAT, "time": unix.SYS_UTIMENSAT, "remove": unix.SYS_UNLINKAT} {
+		for n, failed := 1, true; failed; n++ {
+			dir := t.TempDir()
+			root, err := os.OpenRoot(dir)
+			must.Do(t, err)
+			m := &Mirror{MaxBytes: -1, MaxFiles: -1}
+			failed, err = calltest.FailNth(t, number, n, unix.EIO, func() error {
+				return m.receive(t.Context(), root, p, from, bytes.NewReader(sent.Bytes()))
+			})
+			must.Do(t, root.Close())
+			if err != nil && (!failed || !errors.Is(err, unix.EIO)) || !failed && n == 1 {
+				t.Errorf("%s %d failed: %v; got error %v", name, n, failed, err)
+			}
+			if err != nil {
+				continue
+			}
+			// Some calls only look whether the file system tells cases of letters apart.
+			text, wrong := os.ReadFile(filepath.Join(dir, "d", "f"))
+			info, noInfo := os.Stat(filepath.Join(dir, "d"))
+			all, noList := os.ReadDir(dir)
+			if wrong = errors.Join(wrong, noInfo, noList); wrong != nil || string(text) != "new" || info.Mode().Perm() != 0o750 || len(all) != 1 {
+				t.Errorf("%s %d failed: %v; without an error, left %v with %q (%v)", name, n, failed, all, text, wrong)
+			}
+		}
+	}
+}
+
+// TestFailuresOfAPass checks that a pass ends with its first failure, and changes nothing afterwards.
+func TestFailuresOfAPass(t *testing.T) {
+	t.Parallel()
+	file, directory := entry{size: 1}, entry{kind: fs.ModeDir, perm: 0o700}
+	root, err := os.OpenRoot(t.TempDir())
+	must.Do(t, errors.Join(err, root.Close()))
+	for _, m := range []*Mirror{{Pull: true}, {Pull: true, DryRun: true}, {}} {
+		if changes, err := m.apply(t.Context(), root, tree{"a": file}, tree{"a": directory}); !errors.Is(err, syscall.EISDIR) || changes != nil {
+			t.Errorf("a directory in place of a file: got %v and error %v", changes, err)
+		}
+	}
+	// Without a sandbox, a download would panic.
+	if changes, err := (&Mirror{Pull: true, Delete: true}).apply(t.Context(), root, tree{"a": file}, tree{"a": directory}); !errors.Is(err, os.ErrClosed) || changes != nil {
+		t.Errorf("a directory that cannot be removed: got %v and error %v", changes, err)
+	}
+	sb, home := newSandbox(t, "", nil)
+	ctx := patience.Context(t)
+	for _, names := range [][]string{{"f"}, {"d"}, {"f", "d"}} {
+		must.Is(t, (&remote{sb, "me", "none"}).remove(ctx, names, tree{"f": file, "d": directory}), fs.ErrNotExist)
+	}
+	write(t, home, "app/"+ignoreFile, strings.Repeat("#", maxIgnoreFiles+1))
+	local := t.TempDir()
+	write(t, local, "kept.log", "text")
+	if changes, err := (&Mirror{Local: local, Sandbox: sb, User: "me", Dir: "app", Pull: true, Delete: true, MaxBytes: -1, MaxFiles: -1}).Once(ctx); !errors.Is(err, sandbox.ErrTooLarge) || changes != nil {
+		t.Errorf("rules that cannot be read: got %v and error %v", changes, err)
+	}
+	if text, err := os.ReadFile(filepath.Join(local, "kept.log")); err != nil || string(text) != "text" {
+		t.Errorf("a file that the rules may keep has %q and error %v", text, err)
+	}
+}
+
+// TestModesOfKeptDirectories checks that the mode of a directory changes, whatever is ignored in it, and which names are always ignored.
+func TestModesOfKeptDirectories(t *testing.T) {
+	t.Parallel()
+	for _, remove := range []bool{false, true} {
+		p, err := newPlan(tree{"d": {kind: fs.ModeDir, perm: 0o755}}, tree{"d": {kind: fs.ModeDir, perm: 0o700, keeps: true}}, remove)
+		if err != nil || len(p.changes) != 1 || p.changes[0] != (Change{Type: Update, Name: "d"}) || len(p.clear)+len(p.remove) > 0 {
+			t.Errorf("got %+v and error %v, want a change of the mode alone", p, err)
+		}
+	}
+	r := newRules([]string{"d/", "a\\ ", "b "})
+	for name, want := range map[string]bool{"d/x": true, "d/x/y": true, "x/d": false, ".git/x": true, "x/.GIT": true, stagingPrefix + "x": true, "x/" + stagingPrefix: true, "x" + stagingPrefix: false, "a ": true, "a": false, "b": true, "b ": false} {
+		if got := r.ignored(name, false); got != want {
+			t.Errorf("%q is ignored: %v, want %v", name, got, want)
 		}
 	}
 }

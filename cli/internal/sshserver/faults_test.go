@@ -292,8 +292,68 @@ func TestSessionsAreUnlocked(t *testing.T) {
 	if !c.changeWindow(t.Context(), ssh.Marshal(windowRequest{Cols: 1 << 16, Rows: 9})) || len(sizes) != 2 || sizes[0] != 1<<16-1 || sizes[1] != 9 {
 		t.Errorf("got the sizes %v, want those that a terminal can have", sizes)
 	}
+	if c.changeWindow(t.Context(), []byte("damaged")) || len(sizes) != 2 {
+		t.Errorf("a damaged request has set the sizes %v", sizes[2:])
+	}
 	if c.pty = nil; c.changeWindow(t.Context(), ssh.Marshal(windowRequest{})) {
 		t.Error("the window of no terminal was changed")
+	}
+}
+
+// TestSignalsOfNoProcess checks that a signal without a process, or without a name, is sent to nothing.
+func TestSignalsOfNoProcess(t *testing.T) {
+	t.Parallel()
+	d := &daemon{output: "text"}
+	c := &session{server: d.server(t)}
+	for _, pid := range []int{0, 7} {
+		c.pid = pid
+		for name, known := range map[string]bool{"TERM": true, "": false, "NOPE": false, "9": false, "KILL; true": false} {
+			d.ran = nil
+			if got := c.signal(t.Context(), name); got != (known && pid > 0) || got != (len(d.ran) == 1) {
+				t.Errorf("%q to the process %d: got %v, and ran %q", name, pid, got, d.ran)
+			} else if want := "kill -s TERM -- -7 2>/dev/null || kill -s TERM -- 7"; got && !strings.Contains(d.ran[0], want) {
+				t.Errorf("%q to the process %d: ran %q, want %s", name, pid, d.ran, want)
+			}
+		}
+	}
+	ended := false
+	r, _ := io.Pipe()
+	must.Do(t, (&ranged{r, func() { ended = true }}).Close())
+	if _, err := r.Read(make([]byte, 1)); !ended || !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("a closed read: its command has ended: %v, and a read has error %v", ended, err)
+	}
+}
+
+// TestNewFiles checks what is done to a file that did not exist, for each way to open it.
+func TestNewFiles(t *testing.T) {
+	t.Parallel()
+	const created, appended = 2 | 8, 2 | 8 | 4 // of the protocol
+	for _, test := range []struct {
+		flags uint32
+		attrs string
+		want  string // that ran
+	}{{created, "", ""}, {appended, "", ""}, {created, "\x00\x00\x01\xa4", ""}, {created, "\x00\x00\x01\x80", "chmod 0600 -- /f"}, {created, "\x00\x00\x01\xff", "chmod 0755 -- /f"}} {
+		d := &daemon{output: "text", stat: rpc.NewError(rpc.CodeNotFound, errors.New("none"))}
+		f := &files{server: d.server(t), life: t.Context(), writing: map[string]*writer{}}
+		request := sftp.NewRequest("Open", "/f")
+		request.Flags, request.Attrs = test.flags, []byte(test.attrs)
+		to, err := f.Filewrite(request)
+		must.Do(t, err)
+		w := to.(*opened)
+		if w.first != 0 || w.upload == nil || f.writing["/f"] != w.writer {
+			t.Errorf("%+v: writes from %d on, and the file is emptied: %v", test, w.first, w.upload != nil)
+		}
+		must.Do(t, w.upload.CloseWithError(io.ErrUnexpectedEOF))
+		_ = w.Close() // no service takes the file
+		for _, change := range w.after {
+			must.Do(t, change(t.Context()))
+		}
+		if ran := strings.Join(d.ran, "; "); test.want == "" && ran != "" || !strings.Contains(ran, test.want) {
+			t.Errorf("%+v: ran %q", test, ran)
+		}
+		if f.open != 0 || len(f.writing) != 0 {
+			t.Errorf("%+v: %d files are open", test, f.open)
+		}
 	}
 }
 

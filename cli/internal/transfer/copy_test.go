@@ -237,3 +237,36 @@ func TestProgress(t *testing.T) {
 		t.Errorf("the bytes that were told of (-want +got):\n%s", diff)
 	}
 }
+
+// lostStore is a store from which no directory can be copied whole.
+type lostStore struct{ dirStore }
+
+func (s lostStore) DownloadDir(ctx context.Context, dir, local string, c *Copy) error {
+	return errors.Join(s.dirStore.DownloadDir(ctx, dir, local, c), errBroken)
+}
+
+// TestBrokenDirectory checks that a directory that came only in part is not copied on to another store.
+func TestBrokenDirectory(t *testing.T) {
+	t.Parallel()
+	source, target := tree(t, "tree/in"), tree(t)
+	c := Copy{Recursive: true}
+	must.Is(t, c.Run(t.Context(), End{lostStore{dirStore{source}}, "tree"}, End{dirStore{target}, "new"}), errBroken)
+	if got := files(t, target); len(got) > 0 {
+		t.Errorf("got the files %v, want none", got)
+	}
+}
+
+// TestNamesOfEnds checks the name that a copy of each path has, and which paths are those of directories.
+func TestNamesOfEnds(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{"a": "a", "a/b": "b", "a/b/": "b", "a/.": "", ".": "", "..": "", "a/..": "", "/": "", "//": "", "...": "...", ".a": ".a", "./a": "a"} {
+		for _, end := range []End{{Path: path}, {Store: dirStore{}, Path: path}} {
+			if got, slash := end.name(), end.endsInSlash(); got != want || slash != strings.HasSuffix(path, "/") {
+				t.Errorf("%q: got the name %q, and that it is a directory: %v; want %q", path, got, slash, want)
+			}
+		}
+	}
+	if end := InVolume(nil, "/x"); end.Path != "/x" || end.Store == nil {
+		t.Errorf("got %+v, want a path of the volume", end)
+	}
+}
