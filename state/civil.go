@@ -3,7 +3,6 @@ package state
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -75,7 +74,7 @@ func (t TimeOfDay) form() (Kind, any, error) {
 
 func timeOfDayOf(p clockPayload) (TimeOfDay, error) {
 	t, err := time.Parse(clockLayout, p.ISO)
-	if err != nil || len(p.ISO) != len(clockLayout) || strings.Contains(p.ISO, ",") { // package time accepts a comma
+	if err != nil || len(p.ISO) != len(clockLayout) {
 		return TimeOfDay{}, fmt.Errorf("malformed time %.40q", p.ISO)
 	}
 	if err := checkZone(p.Zone); err != nil {

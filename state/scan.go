@@ -325,8 +325,7 @@ func (s *scanner) datetime(n *node) error {
 		return err
 	}
 	wall, err := time.Parse(isoLayout, text)
-	// Package time also accepts a comma, and an hour of one digit.
-	if err != nil || len(text) != len(isoLayout) || strings.Contains(text, ",") || wall.Year() < 1 {
+	if err != nil || len(text) != len(isoLayout) || wall.Year() < 1 {
 		return s.fail("malformed datetime %.40q", text)
 	}
 	if !s.skip(`,"offset":`) {
