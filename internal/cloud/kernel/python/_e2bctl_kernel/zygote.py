@@ -446,7 +446,7 @@ def _distributions(modules):
     found = set()
     for distribution in importlib.metadata.distributions():
         top = (distribution.read_text("top_level.txt") or "").split()
-        record = distribution.read_text("RECORD")  # its files, of which distribution.files makes an object each
+        record = distribution.read_text("RECORD")  # distribution.files would make an object for each file
         files = (line[0] for line in csv.reader(record.splitlines()) if line) if record else map(str, distribution.files or ())
         top += {file.partition("/")[0].partition(".")[0] for file in files if file.endswith(".py")}
         if not modules.isdisjoint(top):
