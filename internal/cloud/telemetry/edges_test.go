@@ -100,20 +100,20 @@ func TestPages(t *testing.T) {
 		q    Query
 		want int
 	}{
-		"all":                    {&l, Query{}, 6},
-		"a limit":                {&l, Query{Limit: 4}, 4},
-		"a whole millisecond":    {&l, Query{Limit: 3, Whole: true}, 3},
-		"part of one is left":    {&l, Query{Limit: 4, Whole: true}, 3},
-		"only part of one":       {&l, Query{Limit: 2, Whole: true}, 2},
-		"all fit":                {&l, Query{Limit: 6, Whole: true}, 6},
-		"the bound of bytes":     {&large, Query{}, maxFound / each},
-		"one above the bound":    {&one, Query{}, 1},
-		"the gap counts":         {&gap, Query{Limit: 1}, 1},
-		"the gap is a warning":   {&gap, Query{Level: slog.LevelError}, 2},
-		"the gap has a time":     {&gap, Query{From: begun.Add(1)}, 2},
-		"the gap, newest first":  {&gap, Query{Backward: true}, 3},
-		"the newest without it":  {&gap, Query{Backward: true, Limit: 2}, 2},
-		"the gap has a message":  {&gap, Query{Search: "EARLIER"}, 1},
+		"all":                   {&l, Query{}, 6},
+		"a limit":               {&l, Query{Limit: 4}, 4},
+		"a whole millisecond":   {&l, Query{Limit: 3, Whole: true}, 3},
+		"part of one is left":   {&l, Query{Limit: 4, Whole: true}, 3},
+		"only part of one":      {&l, Query{Limit: 2, Whole: true}, 2},
+		"all fit":               {&l, Query{Limit: 6, Whole: true}, 6},
+		"the bound of bytes":    {&large, Query{}, maxFound / each},
+		"one above the bound":   {&one, Query{}, 1},
+		"the gap counts":        {&gap, Query{Limit: 1}, 1},
+		"the gap is a warning":  {&gap, Query{Level: slog.LevelError}, 2},
+		"the gap has a time":    {&gap, Query{From: begun.Add(1)}, 2},
+		"the gap, newest first": {&gap, Query{Backward: true}, 3},
+		"the newest without it": {&gap, Query{Backward: true, Limit: 2}, 2},
+		"the gap has a message": {&gap, Query{Search: "EARLIER"}, 1},
 	} {
 		if got := tt.l.find(tt.q); len(got) != tt.want {
 			t.Errorf("%s: got %d entries, want %d", name, len(got), tt.want)
@@ -322,6 +322,8 @@ func TestEndedOnce(t *testing.T) {
 		defer r.Close()
 		check := func(when string, ended ...string) {
 			t.Helper()
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			size := 0
 			for _, rec := range r.records {
 				size += rec.log.size
@@ -341,8 +343,10 @@ func TestEndedOnce(t *testing.T) {
 		check("all ended", "a", "b", "c")
 		r.Open("b")
 		check("one is open again", "a", "c")
+		r.mu.Lock()
 		r.removeLocked("a")
 		r.removeLocked("a")
+		r.mu.Unlock()
 		check("one is removed", "c")
 		<-time.After(kept + 1)
 		check("after an hour")
