@@ -203,6 +203,7 @@ func TestRefusals(t *testing.T) {
 		{said{port: portHTTP}, denied, "no connection to denied.test: "},
 		{said{port: portHTTP, name: "a.test"}, denied, "no connection to a.test: "},
 		{said{port: portHTTP, name: "a.test"}, io.EOF, "no connection to a.test: EOF"},
+		{said{port: portHTTP}, io.EOF, "no connection to : EOF"},
 		{said{port: portHTTPS, name: "a.test"}, denied, string(accessDenied)},
 	} {
 		_, near, far := newDuplex(t.Context())
@@ -244,10 +245,10 @@ func TestMachineProxies(t *testing.T) {
 			t.Errorf("%s: connected to %s, with TLS: %v", text, at, secured)
 		}
 	}
-	for _, err := range []error{errors.New("http://me:sesame@proxy.test"), &url.Error{URL: "http://me:sesame@proxy.test", Err: errors.New("it is wrong")}} {
+	for want, err := range map[string]error{"not a URL": errors.New("http://me:sesame@proxy.test"), "it is wrong": &url.Error{URL: "http://me:sesame@proxy.test", Err: errors.New("it is wrong")}} {
 		d := &Dialer{Resolver: world, Proxy: func(string) (*url.URL, error) { return nil, err }}
-		if conn, got := d.dial(t.Context(), nil, false, "public.test", 443); conn != nil || got == nil || strings.Contains(got.Error(), "sesame") || !strings.Contains(got.Error(), "the proxy of this machine's environment") {
-			t.Errorf("got %v and error %v, want one without the address", conn, got)
+		if conn, got := d.dial(t.Context(), nil, false, "public.test", 443); conn != nil || got == nil || strings.Contains(got.Error(), "sesame") || !strings.Contains(got.Error(), "the proxy of this machine's environment: ") || !strings.Contains(got.Error(), want) {
+			t.Errorf("got %v and error %v, want %q and not the address", conn, got, want)
 		}
 	}
 }
