@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -325,4 +326,19 @@ func TestStartOfGoneClient(t *testing.T) {
 	if res != nil || !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("got %v and error %v, want why the client has gone", res, err)
 	}
+}
+
+// TestDialsOnce checks that only a port that is closed is dialled again.
+func TestDialsOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for err, want := range map[error]int{ErrPortClosed: 3, ErrGone: 1, ErrTooMany: 1, io.EOF: 1} {
+			dials := 0
+			u := newUpstream(Sandbox{ID: id, Dial: func(context.Context, int) (net.Conn, error) { dials++; return nil, err }}, []time.Duration{time.Second, time.Second})
+			if _, got := u.spell().dial(t.Context(), "tcp", "127.0.0.1:1"); !errors.Is(got, err) || dials != want {
+				t.Errorf("%v: got error %v after %d dials, want %d", err, got, dials, want)
+			}
+			u.close()
+		}
+	})
 }
