@@ -118,7 +118,7 @@ func TestLeafIsReplacedOnce(t *testing.T) {
 }
 
 // TestDamagedAuthority checks each part of the file of an authority. A file that cannot be used is left
-// alone, and the error says what to do.
+// alone, and the error has the remedy.
 func TestDamagedAuthority(t *testing.T) {
 	good, err := New(domain)
 	must.Do(t, err)
