@@ -280,7 +280,7 @@ func TestOtherPanics(t *testing.T) {
 		inner := &lingering{Conn: near}
 		func() {
 			defer func() {
-				if got := recover(); got != reason { //nolint:errorlint // it is to be the same
+				if got := recover(); got != reason {
 					t.Errorf("got %v, want %v", got, reason)
 				}
 			}()
