@@ -245,9 +245,9 @@ func TestMachineProxies(t *testing.T) {
 			t.Errorf("%s: connected to %s, with TLS: %v", text, at, secured)
 		}
 	}
-	for want, err := range map[string]error{"not a URL": errors.New("http://me:sesame@proxy.test"), "it is wrong": &url.Error{URL: "http://me:sesame@proxy.test", Err: errors.New("it is wrong")}} {
+	for want, err := range map[string]error{"its address is not a URL": errors.New("http://me:sesame@proxy.test"), "it is wrong": &url.Error{URL: "http://me:sesame@proxy.test", Err: errors.New("it is wrong")}} {
 		d := &Dialer{Resolver: world, Proxy: func(string) (*url.URL, error) { return nil, err }}
-		if conn, got := d.dial(t.Context(), nil, false, "public.test", 443); conn != nil || got == nil || strings.Contains(got.Error(), "sesame") || !strings.Contains(got.Error(), "the proxy of this machine's environment: ") || !strings.Contains(got.Error(), want) {
+		if conn, got := d.dial(t.Context(), nil, false, "public.test", 443); conn != nil || got == nil || strings.Contains(got.Error(), "sesame") || !strings.Contains(got.Error(), "the proxy of this machine's environment: "+want) {
 			t.Errorf("got %v and error %v, want %q and not the address", conn, got, want)
 		}
 	}
