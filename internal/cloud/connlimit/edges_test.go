@@ -17,10 +17,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
+// The tests of this file run before the parallel ones: a mistake that they find at once would make some of
+// those wait.
+
 // TestConnContext checks that the connection of a request is found, also under TLS, and that a server
 // without it fails at once.
 func TestConnContext(t *testing.T) {
-	t.Parallel()
 	c := &conn{}
 	for name, accepted := range map[string]net.Conn{"plain": c, "TLS": tls.Server(c, &tls.Config{MinVersion: tls.VersionTLS12})} {
 		if got := ConnContext(t.Context(), accepted).Value(connKey{}); got != c {
@@ -52,7 +54,6 @@ func connected(t *testing.T, l *net.TCPListener) (client net.Conn, inner *net.TC
 
 // TestPlaces checks the list in which a connection waits after each step, and the count of connections.
 func TestPlaces(t *testing.T) {
-	t.Parallel()
 	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must.Do(t, err)
 	accepting := inner.(*net.TCPListener)
@@ -122,7 +123,6 @@ func TestPlaces(t *testing.T) {
 
 // TestWarning checks how often the log has too many connections.
 func TestWarning(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		l := New(nil, Options{Max: 0, Logger: slog.New(slog.NewTextHandler(&log, nil)), Advice: ": advice"})

@@ -21,10 +21,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
+// The tests of this file run before the parallel ones: a mistake that they find at once would make some of
+// those wait.
+
 // TestBoundsOfForwarding checks the bounds of the connections to a sandbox, and that answers are passed on
 // as they are, and at once.
 func TestBoundsOfForwarding(t *testing.T) {
-	t.Parallel()
 	u := newUpstream(Sandbox{ID: id}, nil)
 	defer u.close()
 	s := u.spell()
@@ -51,7 +53,6 @@ func TestBoundsOfForwarding(t *testing.T) {
 
 // TestRewrite checks each part of the request that a sandbox receives.
 func TestRewrite(t *testing.T) {
-	t.Parallel()
 	const forwarded = "X-Forwarded-Host"
 	for name, tt := range map[string]struct {
 		port  int
@@ -102,7 +103,6 @@ func (e *ends) CloseWrite() error { e.closed += "half"; return io.ErrClosedPipe 
 
 // TestHalves checks that the connections of an upgrade close their sending half, if they have one.
 func TestHalves(t *testing.T) {
-	t.Parallel()
 	type halved interface{ CloseWrite() error }
 	for name, wrap := range map[string]func(net.Conn) halved{
 		"inside": func(c net.Conn) halved { return &conn{c, nil} }, "noted": func(c net.Conn) halved { return &notedConn{Conn: c} },
@@ -119,7 +119,6 @@ func TestHalves(t *testing.T) {
 
 // TestPagesOfErrors checks that each field of an error reaches its page.
 func TestPagesOfErrors(t *testing.T) {
-	t.Parallel()
 	port := 3000
 	for _, tt := range []struct{ got, want page }{
 		{sandboxError{id, "m", "r", &port, true, 7, 429}.page(), page{Status: 429, Message: "m", Reason: "r", Sandbox: id, Port: &port, Limit: 7}},
@@ -137,7 +136,6 @@ func TestPagesOfErrors(t *testing.T) {
 
 // TestKeepalivePieces checks the bounds of a keepalive message.
 func TestKeepalivePieces(t *testing.T) {
-	t.Parallel()
 	text := "\x00" + `{"keepalive":{}}`
 	for piece, want := range map[string]bool{
 		"": false, text: true, text[1:]: false, "\x00{}": false, processKeepalive: true, otherKeepalive: true,
@@ -151,7 +149,6 @@ func TestKeepalivePieces(t *testing.T) {
 
 // TestNoUse checks what is not a use of a sandbox: a preflight, and nothing that was read or written.
 func TestNoUse(t *testing.T) {
-	t.Parallel()
 	uses := 0
 	u := newSleeper(Sandbox{ID: id, Use: func() { uses++ }}, nil)
 	defer u.close()
@@ -185,7 +182,6 @@ func TestNoUse(t *testing.T) {
 
 // TestBeginAndEndAreUses checks that a request is a use when it begins and when it ends.
 func TestBeginAndEndAreUses(t *testing.T) {
-	t.Parallel()
 	uses := 0
 	rt := New(Options{})
 	rt.Add(Sandbox{ID: id, Use: func() { uses++ }, Dial: func(context.Context, int) (net.Conn, error) {
@@ -206,7 +202,6 @@ func TestBeginAndEndAreUses(t *testing.T) {
 // TestFoundRoutes checks the rules of each kind of request to the shared address, and hosts at the edges
 // of those that are served.
 func TestFoundRoutes(t *testing.T) {
-	t.Parallel()
 	const signature = "/files?signature=x"
 	worker, page := map[string]string{"Service-Worker": "script"}, map[string]string{"Origin": "null", protocol.HeaderSandboxID: id, protocol.HeaderSandboxPort: "1"}
 	preflight := map[string]string{"Access-Control-Request-Method": "GET"}
@@ -254,7 +249,6 @@ func TestFoundRoutes(t *testing.T) {
 
 // TestAuthorized checks which requests have the token of a sandbox, and that no token is equal to none.
 func TestAuthorized(t *testing.T) {
-	t.Parallel()
 	u := newSleeper(Sandbox{ID: id, AccessToken: token}, nil)
 	defer u.close()
 	right := "signature=" + sign("/a:read::"+token, "")
@@ -274,7 +268,6 @@ func TestAuthorized(t *testing.T) {
 // TestOtherPanics checks that a handler that fails in another way than by an abort fails as before, and that
 // its connection is not reset.
 func TestOtherPanics(t *testing.T) {
-	t.Parallel()
 	for _, reason := range []any{"text", io.EOF, http.ErrAbortHandler} {
 		near, far := net.Pipe()
 		inner := &lingering{Conn: near}
@@ -307,7 +300,6 @@ func (w taken) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.conn, ni
 // TestStartOfGoneClient checks that the start of a process is not sent if its client goes while it waits for
 // a place.
 func TestStartOfGoneClient(t *testing.T) {
-	t.Parallel()
 	u := newUpstream(Sandbox{ID: id, Dial: func(context.Context, int) (net.Conn, error) {
 		t.Error("the sandbox was dialled")
 		return nil, ErrGone
@@ -330,7 +322,6 @@ func TestStartOfGoneClient(t *testing.T) {
 
 // TestDialsOnce checks that only a port that is closed is dialled again.
 func TestDialsOnce(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for err, want := range map[error]int{ErrPortClosed: 3, ErrGone: 1, ErrTooMany: 1, io.EOF: 1} {
 			dials := 0

@@ -22,10 +22,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
+// The tests of this file run before the parallel ones: a mistake that they find at once would make some of
+// those wait.
+
 // TestBounds checks the bounds of a door's connections on both sides. Without one of them, a sandbox or a
 // host could hold a connection, or memory, for as long as it likes.
 func TestBounds(t *testing.T) {
-	t.Parallel()
 	roots := x509.NewCertPool()
 	d := New(Options{Roots: roots})
 	d.Set(rules(t, bearer), nil)
@@ -67,7 +69,6 @@ func TestBounds(t *testing.T) {
 
 // TestOrganization checks that the certificates of an authority and of its hosts say whose they are.
 func TestOrganization(t *testing.T) {
-	t.Parallel()
 	a, err := NewAuthority("i1")
 	must.Do(t, err)
 	leaf, err := a.certificate("api.test")
@@ -95,7 +96,6 @@ func aborts(handle func()) (aborted bool) {
 // TestRefuse checks the answer to a request that was not forwarded. A request whose client has gone, or
 // that comes after the end of the door, is aborted.
 func TestRefuse(t *testing.T) {
-	t.Parallel()
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	request := func(ctx context.Context) *http.Request {
@@ -129,7 +129,6 @@ func TestRefuse(t *testing.T) {
 
 // TestRewrite checks each part of the request that a host receives.
 func TestRewrite(t *testing.T) {
-	t.Parallel()
 	in := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/a%2Fb?c=d;e", nil)
 	in.Host, in.TLS = "API.test:443", &tls.ConnectionState{ServerName: "API.test."}
 	in.Header = http.Header{"X-Forwarded-Host": {"mine"}, "X-Key": {"mine"}}

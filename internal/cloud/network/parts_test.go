@@ -21,10 +21,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
+// The tests of this file run before the parallel ones: a mistake that they find at once would make some of
+// those wait.
+
 // TestBoundsOfForwarding checks the bounds of the connections over which a proxy and a gate forward
 // requests, and that answers are passed on as they are, and at once.
 func TestBoundsOfForwarding(t *testing.T) {
-	t.Parallel()
 	g := &gate{egress: &Egress{Dialer: &Dialer{}, Denials: &Denials{}}, ctx: t.Context()}
 	p := NewProxy(nil)
 	for name, tt := range map[string]struct {
@@ -65,7 +67,6 @@ func gated(t *testing.T) (client, server net.Conn) {
 // TestGateAddsNothing checks each byte that passes a gate in both directions. Between two requests, a
 // client has a minute and a half.
 func TestGateAddsNothing(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client, server := gated(t)
 		defer client.Close()
@@ -94,7 +95,6 @@ func TestGateAddsNothing(t *testing.T) {
 
 // TestHeadOfLaterRequestIsBounded checks that a later request has no larger head than the first one.
 func TestHeadOfLaterRequestIsBounded(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client, server := gated(t)
 		defer client.Close()
@@ -134,7 +134,6 @@ func (e *ending) Close() error                { e.closed += "all "; return nil }
 // TestPipe checks what is closed at the end of a copy: the whole connection if data is missing, or if
 // it has no halves.
 func TestPipe(t *testing.T) {
-	t.Parallel()
 	whole, broken := strings.NewReader("text"), io.MultiReader(strings.NewReader("te"), &failedReader{})
 	for name, tt := range map[string]struct {
 		from io.Reader
@@ -167,7 +166,6 @@ func (*failedReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 // TestSplit checks which addresses have a host and a port.
 func TestSplit(t *testing.T) {
-	t.Parallel()
 	for address, want := range map[string]uint16{"a.test:1": 1, "[::1]:65535": 65535, "a.test:0": 0, "a.test:65536": 0, ":1": 0, "a.test": 0, "a.test:": 0, "a.test:x": 0} {
 		host, port, err := split(address)
 		if port != want || (err == nil) != (want != 0) || (host != "") != (want != 0) {
@@ -183,7 +181,6 @@ func (undenied) Denied() bool { return false }
 
 // TestRefusals checks the answer to a request or a connection that leads nowhere.
 func TestRefusals(t *testing.T) {
-	t.Parallel()
 	denied := &DeniedError{Host: "denied.test", Rule: ruleDenied}
 	for name, tt := range map[string]struct {
 		err    error
@@ -219,7 +216,6 @@ func TestRefusals(t *testing.T) {
 // TestMachineProxies checks at which port a proxy of the machine is reached, with TLS or without, and
 // which errors do not show its address.
 func TestMachineProxies(t *testing.T) {
-	t.Parallel()
 	for text, want := range map[string]struct {
 		address string
 		secured bool
@@ -255,7 +251,6 @@ func TestMachineProxies(t *testing.T) {
 
 // TestAnswerEnds checks that the context of a question ends with its answer.
 func TestAnswerEnds(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var of context.Context
 		rule, err := new(Asks).Allow(t.Context(), Target{"a.test", 443}, func(ctx context.Context, _ Target) bool { of = ctx; return true })
@@ -268,7 +263,6 @@ func TestAnswerEnds(t *testing.T) {
 
 // TestForeignClasses checks that only questions of the class of the internet are answered.
 func TestForeignClasses(t *testing.T) {
-	t.Parallel()
 	e := &Egress{Dialer: &Dialer{Resolver: names{"a.test": {"203.0.113.5"}}}, Denials: &Denials{}}
 	for class, want := range map[dnsmessage.Class]dnsmessage.RCode{dnsmessage.ClassINET: dnsmessage.RCodeSuccess, dnsmessage.ClassCHAOS: dnsmessage.RCodeFormatError, dnsmessage.ClassANY: dnsmessage.RCodeFormatError} {
 		m := dnsmessage.Message{Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("a.test."), Type: dnsmessage.TypeA, Class: class}}}
@@ -291,7 +285,6 @@ func TestForeignClasses(t *testing.T) {
 
 // TestDuplexAddresses checks that a connection in memory has addresses, and that both deadlines apply.
 func TestDuplexAddresses(t *testing.T) {
-	t.Parallel()
 	_, near, far := newDuplex(t.Context())
 	if near.LocalAddr() == nil || near.RemoteAddr() == nil {
 		t.Error("it has no address")

@@ -22,6 +22,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
+// The tests of this file run before the parallel ones: a mistake that they find at once would make some of
+// those wait.
+
 // TestDeniedClientsLearnWhy checks that a program whose connection is denied receives the reason in the
 // protocol of the port, and which denial is noted, for each way to a connection.
 func TestDeniedClientsLearnWhy(t *testing.T) {
@@ -79,7 +82,6 @@ func TestDeniedClientsLearnWhy(t *testing.T) {
 
 // TestConnectOwnAddress checks that the destination of a connection is its local address.
 func TestConnectOwnAddress(t *testing.T) {
-	t.Parallel()
 	e := &Egress{Dialer: &Dialer{}, Denials: &Denials{}}
 	_, inside := pair(t)
 	_, err := e.Connect(t.Context(), inside)
@@ -97,7 +99,6 @@ func TestConnectOwnAddress(t *testing.T) {
 // TestNameForMachineProxy checks that a proxy of the machine receives an address of the name that a
 // client shows, also if the sandbox has no rules, or else the address.
 func TestNameForMachineProxy(t *testing.T) {
-	t.Parallel()
 	for sent, want := range map[string]string{"GET / HTTP/1.1\r\nHost: public.test\r\n\r\n": "CONNECT 203.0.113.5:80", "SSH-2.0-x\r\n": "CONNECT 203.0.113.9:80"} {
 		proxy, asked := asking(t, http.StatusForbidden)
 		d := &Dialer{Resolver: world, Proxy: func(string) (*url.URL, error) { return proxy, nil }}
@@ -115,7 +116,6 @@ func TestNameForMachineProxy(t *testing.T) {
 // TestDoorIsForHTTPS checks which connections a door receives: those of https to hosts with rules.
 // Without a door, no connection waits for a name.
 func TestDoorIsForHTTPS(t *testing.T) {
-	t.Parallel()
 	door := entrance{make(chan string, 10)}
 	d := &Dialer{Resolver: world}
 	dialled := recording(t, d)
@@ -172,7 +172,6 @@ func TestDoorIsForHTTPS(t *testing.T) {
 // TestUnshownAddresses checks the denials of a connection that does not show its name: each names the
 // host, the address and the rule.
 func TestUnshownAddresses(t *testing.T) {
-	t.Parallel()
 	d := &Dialer{Resolver: world}
 	recording(t, d)
 	e := &Egress{Dialer: d, Rules: mustRules(t, true, "public.test rebound.test nosuch.test", allTraffic), Denials: &Denials{}}
@@ -210,7 +209,6 @@ func TestUnshownAddresses(t *testing.T) {
 
 // TestDeniedTexts checks the text of a denial.
 func TestDeniedTexts(t *testing.T) {
-	t.Parallel()
 	address := netip.MustParseAddr("192.0.2.1")
 	for want, e := range map[string]*DeniedError{
 		"network: a.test is not reachable from a sandbox: x":                  {Host: "a.test", Rule: "x"},
@@ -231,7 +229,6 @@ func (a answers) LookupNetIP(context.Context, string, string) ([]netip.Addr, err
 // TestOddAnswersOfResolvers checks names without an address, names with another kind of address than was
 // asked for, and the denial of a looked-up name.
 func TestOddAnswersOfResolvers(t *testing.T) {
-	t.Parallel()
 	v6, v4, loopback := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("203.0.113.5"), netip.MustParseAddr("127.0.0.1")
 	for name, tt := range map[string]struct {
 		resolver answers
@@ -270,7 +267,6 @@ func TestOddAnswersOfResolvers(t *testing.T) {
 // TestEgressProxyBesideMachineProxy checks a sandbox's proxy on a machine that has one of its own: it is
 // checked as on any other, and receives no name that does not resolve here.
 func TestEgressProxyBesideMachineProxy(t *testing.T) {
-	t.Parallel()
 	e, dialled := proxied(t, mustRules(t, true, "nosuch.test", allTraffic), EgressProxy{Address: "rebound.test:1080"})
 	e.Dialer.Proxy = func(string) (*url.URL, error) { return &url.URL{Scheme: "http", Host: elsewhere + ":1"}, nil }
 	if _, ok := errors.AsType[*DeniedError](e.Dialer.CheckProxy(t.Context(), e.Rules)); !ok {
@@ -292,7 +288,6 @@ func TestEgressProxyBesideMachineProxy(t *testing.T) {
 // TestProxyAnswersAfterTheEnd checks that no connection through a sandbox's HTTP proxy is used after its
 // context has ended, because its deadline has passed.
 func TestProxyAnswersAfterTheEnd(t *testing.T) {
-	t.Parallel()
 	ctx, end := context.WithCancelCause(t.Context())
 	late := errors.New("too late")
 	near, far := net.Pipe()
@@ -309,7 +304,6 @@ func TestProxyAnswersAfterTheEnd(t *testing.T) {
 // TestNothingWaitsForACall checks that a call that bounds its time leaves nothing that waits for the end of
 // its context.
 func TestNothingWaitsForACall(t *testing.T) {
-	t.Parallel()
 	e, _ := proxied(t, nil, EgressProxy{Address: "nosuch.test:1080"})
 	d := e.Dialer
 	named := &Egress{Dialer: d, Rules: mustRules(t, true, "public.test", allTraffic), Denials: &Denials{}}
@@ -331,7 +325,6 @@ func TestNothingWaitsForACall(t *testing.T) {
 
 // TestClosedAndPartial checks which rules allow nothing, and which do more than allow or deny everything.
 func TestClosedAndPartial(t *testing.T) {
-	t.Parallel()
 	off := mustRules(t, false, "", "")
 	asking, err := off.WithAsking()
 	must.Do(t, err)
@@ -368,7 +361,6 @@ func TestClosedAndPartial(t *testing.T) {
 
 // TestRuleEntries checks entries that are no rule, by list, and names at the bounds of their characters.
 func TestRuleEntries(t *testing.T) {
-	t.Parallel()
 	for _, tt := range []struct{ list, allow, deny, want string }{
 		{"denyOut", "", "a.test", "want an address or a network"},
 		{"denyOut", "", "::ffff:10.0.0.0/104", "want an address or a network"},
@@ -409,7 +401,6 @@ func TestRuleEntries(t *testing.T) {
 
 // TestOddPaths checks a path of the longest length, and targets that are no path.
 func TestOddPaths(t *testing.T) {
-	t.Parallel()
 	for n, want := range map[int]bool{maxSentPath: true, maxSentPath + 1: false} {
 		if _, why := readPath(&url.URL{Path: "/" + strings.Repeat("a", n-1)}); (why == "") != want {
 			t.Errorf("%d bytes: got %q, want it allowed: %v", n, why, want)
