@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/asn1"
 	"encoding/pem"
 	"errors"
 	"io/fs"
@@ -277,5 +278,31 @@ func TestAcceptGoesOn(t *testing.T) {
 		}
 		_ = conn.Close()
 		_ = client.Close()
+	}
+}
+
+// TestEachConstraint checks each field of a certificate without which a thief of its key could sign for others.
+func TestEachConstraint(t *testing.T) {
+	good, err := New(domain)
+	must.Do(t, err)
+	for what, loosen := range map[string]func(*x509.Certificate){
+		"an authority":        func(c *x509.Certificate) { c.IsCA = false },
+		"valid constraints":   func(c *x509.Certificate) { c.BasicConstraintsValid = false },
+		"no path below it":    func(c *x509.Certificate) { c.MaxPathLen = 1 },
+		"a limit of its path": func(c *x509.Certificate) { c.MaxPathLenZero = false },
+		"known uses only":     func(c *x509.Certificate) { c.UnknownExtKeyUsage = []asn1.ObjectIdentifier{{1, 2, 3}} },
+	} {
+		cert := *good.cert
+		must.Do(t, checkConstraints(&cert, domain))
+		if loosen(&cert); checkConstraints(&cert, domain) == nil {
+			t.Errorf("%s: a certificate without it is accepted", what)
+		}
+	}
+	for name, want := range map[string]bool{
+		Localhost: true, domain: true, "a.localhost": true, "a.cloud.test": true, "a_.localhost": false, ".localhost": false, "-.cloud.test": false, "a.b.cloud.test": false, "": false, "a": false,
+	} {
+		if good.serves(name) != want {
+			t.Errorf("%q: want it served: %v", name, want)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -198,6 +199,7 @@ func TestSamplesWhenStale(t *testing.T) {
 		measuring := make(chan struct{})
 		r.Run("a", 0, func() (engine.Usage, bool) { <-measuring; return engine.Usage{}, true })
 		synctest.Wait()
+		r.Run("a", 0, func() (engine.Usage, bool) { <-measuring; return engine.Usage{}, true }) // in place of the first
 		r.Rest("a")
 		r.Rest("a")
 		close(measuring)
@@ -367,6 +369,10 @@ func TestInsideFields(t *testing.T) {
 	}
 	r.Inside("a", []byte(`{"msg":"no level"}`))
 	l := r.Logger(nil, "l")
+	all := r.Logger(slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug})), "l")
+	if l.Enabled(t.Context(), slog.LevelDebug) || !l.Enabled(t.Context(), slog.LevelInfo) || !all.Enabled(t.Context(), slog.LevelDebug) {
+		t.Error("the levels of the next logger are not kept")
+	}
 	l.WithGroup("g").InfoContext(t.Context(), "grouped", "sandbox", "a")
 	l.WithGroup("g").With("sandbox", "a").InfoContext(t.Context(), "grouped")
 	l.WithGroup("").With("sandbox", "a").WithGroup("g").With("x", 1).WithGroup("h").InfoContext(t.Context(), "groups", "y", 2)
