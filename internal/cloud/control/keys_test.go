@@ -76,7 +76,10 @@ func TestKeys(t *testing.T) {
 	if diff := cmp.Diff([]map[string]any{{"teamID": teamID, "name": "local", "apiKey": made.Key, "isDefault": true}}, teams); diff != "" {
 		t.Errorf("teams (-want +got):\n%s", diff)
 	}
-	a.call(t, "PATCH", "/api-keys/"+made.ID, `{"name":"CI"}`, 200, nil, "Authorization", "Bearer "+made.Key)
+	var one keyAnswer
+	if a.call(t, "PATCH", "/api-keys/"+made.ID, `{"name":"CI"}`, 200, &one, "Authorization", "Bearer "+made.Key); one.Name != "CI" || one.ID != made.ID || one.Mask != made.Mask {
+		t.Errorf("renamed: got %+v, want %s with another name", one, made.ID)
+	}
 	a.call(t, "PATCH", "/api-keysx/"+made.ID, `{"name":"CI"}`, 401, nil, "Authorization", "Bearer "+made.Key)
 	a.call(t, "GET", "/sandboxes", ``, 401, nil, "Authorization", "Bearer "+made.Key)
 	var renamed []keyAnswer

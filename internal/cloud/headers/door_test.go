@@ -75,7 +75,9 @@ func newHouse(t *testing.T, handler http.HandlerFunc, change ...func(*Options)) 
 	h.server.TLS.Certificates = nil
 	authority, err := NewAuthority("i1")
 	must.Do(t, err)
-	h.roots.AppendCertsFromPEM(authority.PEM())
+	if !h.roots.AppendCertsFromPEM(authority.PEM()) {
+		t.Fatal("the authority has no certificate for clients")
+	}
 	o := Options{Authority: authority, Secret: h.secret, Roots: x509.NewCertPool()}
 	o.Roots.AppendCertsFromPEM(ca.PEM())
 	for _, c := range change {

@@ -84,6 +84,9 @@ func ruleOf(t *testing.T, conn net.Conn, err error) string {
 	if !ok {
 		t.Fatalf("got %v, want a denial", err)
 	}
+	if denied.Host == "" {
+		t.Errorf("the denial %v names no host", err)
+	}
 	return denied.Rule
 }
 

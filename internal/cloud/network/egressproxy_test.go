@@ -394,15 +394,19 @@ func TestInvalidEgressProxy(t *testing.T) {
 		"the username has more than 255 bytes":                                    {Address: "proxy.test:1080", Username: long},
 		"a password needs a username":                                             {Address: "proxy.test:1080", Sealed: []byte("p")},
 		"tls has serverName or caCert, and enabled is false":                      {Address: "proxy.test:1080", CACert: ca},
-		"tls.serverName has at most 253 characters":                               {Address: "proxy.test:1080", TLS: true, ServerName: long},
-		"tls.caCert has no certificate":                                           {Address: "proxy.test:1080", TLS: true, CACert: "none"},
-		"tls.caCert 8192 bytes":                                                   {Address: "proxy.test:1080", TLS: true, CACert: ca + strings.Repeat("\n", 8<<10)},
+		"tls.serverName has at most 253 characters":                               {Address: "proxy.test:1080", TLS: true, ServerName: long[:254]},
+		"egressProxy has \"a b:1080\": the address must be host:port":             {Address: "a b:1080"},
+		"and enabled is false":          {Address: "proxy.test:1080", ServerName: "a.test"},
+		"tls.caCert has no certificate": {Address: "proxy.test:1080", TLS: true, CACert: "none"},
+		"tls.caCert 8192 bytes":         {Address: "proxy.test:1080", TLS: true, CACert: ca + strings.Repeat("\n", 8<<10)},
 	} {
 		_, err := (*Rules)(nil).WithProxy(&asked)
 		if invalid, ok := errors.AsType[*RuleError](err); !ok || invalid.List != "egressProxy" || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%+v: got %v, want %q", asked, err, want)
 		}
 	}
+	_, err := (*Rules)(nil).WithProxy(&EgressProxy{Address: "proxy.test:1080", Username: long[:255], TLS: true, ServerName: long[:253], CACert: ca + strings.Repeat("\n", 8<<10-len(ca))})
+	must.Do(t, err)
 	if got, err := (*Rules)(nil).WithProxy(nil); got != nil || err != nil {
 		t.Errorf("no proxy: got %v, %v", got, err)
 	}

@@ -124,8 +124,14 @@ func TestAllFull(t *testing.T) {
 		fill(fmt.Sprint(i), maxLog)
 	}
 	r.mu.Lock()
-	size := r.size
+	size, each := r.size, 0
+	for _, rec := range r.records {
+		each += rec.log.size
+	}
 	r.mu.Unlock()
+	if size != each {
+		t.Errorf("all take %d bytes, and the sum of them is %d", size, each)
+	}
 	if size > maxLogs {
 		t.Errorf("all take %d bytes, want at most %d", size, maxLogs)
 	}
