@@ -54,8 +54,8 @@ func TestBoundsOfNumbers(t *testing.T) {
 			}
 		}
 	}
-	for pid, want := range map[int]bool{-1: false, 0: false, 1: true, math.MaxUint32: true, math.MaxUint32 + 1: false} {
-		if got, err := wirePID(pid); (err == nil) != want || want && got != uint32(pid) {
+	for pid, want := range map[int64]bool{-1: false, 0: false, 1: true, math.MaxUint32: true, math.MaxUint32 + 1: false} {
+		if got, err := wirePID(int(pid)); (err == nil) != want || want && got != uint32(pid) {
 			t.Errorf("the pid %d: got %d and error %v, want it: %v", pid, got, err, want)
 		}
 	}
