@@ -10,15 +10,18 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
+// printX answers a call like code that prints x.
+func printX(k *jupytertest.Kernel, m *jupyter.Message) {
+	k.Begin(m)
+	k.Stream(m, "stdout", "x")
+	k.Reply(m, "ok")
+	k.Status(m, "idle")
+}
+
 func TestExecuteIfFree(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
-		k.Begin(m)
-		k.Stream(m, "stdout", "x")
-		k.Reply(m, "ok")
-		k.Status(m, "idle")
-	})
+	s.kernel = jupytertest.Answering(printX)
 	ks := s.kernels()
 	if k := ks.Opened("python"); k != nil {
 		t.Errorf("%s is open before any call", k.ID())

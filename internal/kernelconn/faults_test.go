@@ -161,12 +161,7 @@ func TestForgottenContexts(t *testing.T) {
 func TestFaultsOfCalls(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
-		k.Begin(m)
-		k.Stream(m, "stdout", "x")
-		k.Reply(m, "ok")
-		k.Status(m, "idle")
-	})
+	s.kernel = jupytertest.Answering(printX)
 	ks := s.kernels()
 	mine := errors.New("mine")
 	if _, err := run(t.Context(), ks, "x", Handler{Message: func(*jupyter.Message) error { return mine }}); !errors.Is(err, mine) || errors.Is(err, ErrNotSent) {

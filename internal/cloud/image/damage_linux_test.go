@@ -186,7 +186,7 @@ func (k *stoppingKeeper) Load(_ context.Context, _ string, archive io.Reader) er
 	}
 }
 
-// TestGivenUpWaiting checks that a caller that gives up does not wait for another one that works on the same image
+// TestGivenUpWaiting checks that a cancelled call does not wait until another call has ended its work on the same image
 // or layer.
 func TestGivenUpWaiting(t *testing.T) {
 	t.Parallel()
@@ -295,7 +295,7 @@ func TestWhoRedirects(t *testing.T) {
 	}
 }
 
-// TestCancelledTooLate checks that a call whose caller gives up after its last step succeeds: the caller holds the layers.
+// TestCancelledTooLate checks that a call succeeds if it is cancelled after its last step. The caller then holds the layers.
 func TestCancelledTooLate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

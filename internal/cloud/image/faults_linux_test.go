@@ -373,7 +373,7 @@ func TestGiveIsTidy(t *testing.T) {
 	w.empties(t, "given")
 }
 
-// TestNameLocks checks that a caller that gives up waiting leaves nothing behind, and that only the same name waits.
+// TestNameLocks checks that a cancelled wait for a lock leaves nothing behind, and that locks of other names are free.
 func TestNameLocks(t *testing.T) {
 	t.Parallel()
 	var locks nameLocks

@@ -317,6 +317,28 @@ func isNotFound(err error) bool {
 	return ok && gone.ID != ""
 }
 
+// launch returns a function for [lifecycle.Options] that adds each sandbox to the cluster.
+func (c *cluster) launch(f *lifecycletest.Fakes) func(context.Context, lifecycle.Spec) (lifecycle.Instance, error) {
+	return func(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
+		i, err := f.Launch(ctx, spec)
+		if err != nil {
+			return nil, err
+		}
+		return c.see(spec.ID, i), nil
+	}
+}
+
+// isMadeElsewhere fails as a launch does while another server makes the same sandbox.
+func isMadeElsewhere(context.Context, lifecycle.Spec) (lifecycle.Instance, error) {
+	return nil, fmt.Errorf("kubernetes: %w", engine.ErrExists)
+}
+
+// serverOfOne returns a registry in which every key stands for the sandbox id.
+func serverOfOne(t *testing.T, id string, launch func(context.Context, lifecycle.Spec) (lifecycle.Instance, error)) *lifecycle.Registry {
+	t.Helper()
+	return lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: launch, IDOf: func(string) string { return id }})
+}
+
 // TestOnceAmongRegistries checks that a repeated request which reaches a second server while the first
 // one still makes the sandbox gets that sandbox, and that nobody waits forever.
 func TestOnceAmongRegistries(t *testing.T) {
@@ -324,23 +346,9 @@ func TestOnceAmongRegistries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const id = "i0123456789abcdefghij"
 		c := &cluster{records: map[string]engine.Record{}}
-		f := &lifecycletest.Fakes{}
-		see := func(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
-			i, err := f.Launch(ctx, spec)
-			if err != nil {
-				return nil, err
-			}
-			return c.see(spec.ID, i), nil
-		}
-		server := func(launch func(context.Context, lifecycle.Spec) (lifecycle.Instance, error)) *lifecycle.Registry {
-			return lifecycle.New(lifecycle.Options{
-				Store: store.Temporary(t.TempDir()), Launch: launch, IDOf: func(string) string { return id },
-			})
-		}
+		see := c.launch(&lifecycletest.Fakes{})
 		q := lifecycle.Request{Template: base, Lifetime: time.Hour, Secure: true}
-		second := server(func(context.Context, lifecycle.Spec) (lifecycle.Instance, error) {
-			return nil, fmt.Errorf("kubernetes: %w", engine.ErrExists)
-		})
+		second := serverOfOne(t, id, isMadeElsewhere)
 		defer end(t, second)
 		type result struct {
 			sb  lifecycle.Sandbox
@@ -358,7 +366,7 @@ func TestOnceAmongRegistries(t *testing.T) {
 		must.Is(t, (<-repeated).err, engine.ErrExists) // the other server has failed after all
 
 		repeat(q)
-		first := server(see)
+		first := serverOfOne(t, id, see)
 		defer end(t, first)
 		sb, err := first.CreateOnce(t.Context(), "key", q)
 		must.Do(t, err)

@@ -1,8 +1,6 @@
 package lifecycle_test
 
 import (
-	"context"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,20 +61,8 @@ func TestOtherRequestMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const id = "i0123456789abcdefghij"
 		c := &cluster{records: map[string]engine.Record{}}
-		f := &lifecycletest.Fakes{}
-		see := func(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
-			i, err := f.Launch(ctx, spec)
-			if err != nil {
-				return nil, err
-			}
-			return c.see(spec.ID, i), nil
-		}
-		server := func(launch func(context.Context, lifecycle.Spec) (lifecycle.Instance, error)) *lifecycle.Registry {
-			return lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: launch, IDOf: func(string) string { return id }})
-		}
-		late := server(func(context.Context, lifecycle.Spec) (lifecycle.Instance, error) {
-			return nil, fmt.Errorf("kubernetes: %w", engine.ErrExists)
-		})
+		see := c.launch(&lifecycletest.Fakes{})
+		late := serverOfOne(t, id, isMadeElsewhere)
 		defer end(t, late)
 		q := lifecycle.Request{Template: base, Lifetime: time.Hour}
 		joined := make(chan error, 1)
@@ -85,7 +71,7 @@ func TestOtherRequestMeanwhile(t *testing.T) {
 			joined <- err
 		}()
 		synctest.Wait()
-		first := server(see)
+		first := serverOfOne(t, id, see)
 		defer end(t, first)
 		q.Metadata = map[string]string{"another": "request"}
 		_, err := first.CreateOnce(t.Context(), "key", q)

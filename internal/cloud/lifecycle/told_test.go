@@ -86,7 +86,7 @@ func TestIdleAfterBusy(t *testing.T) {
 	})
 }
 
-// TestReaderOfEventsWaits checks that a reader that has all events waits for the next one, or until it gives up.
+// TestReaderOfEventsWaits checks that a reader waits for the next event after it has read all, and that cancelling ends the wait.
 func TestReaderOfEventsWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

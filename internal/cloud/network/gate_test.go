@@ -281,18 +281,7 @@ func TestGatePasses(t *testing.T) {
 func TestUpstreamEndsWithClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		servers := make(chan net.Conn, 1)
-		d := &Dialer{Resolver: world}
-		recording(t, d)
-		connectBy(t, d, func(ctx context.Context, _ *net.Dialer, _ string) (net.Conn, error) {
-			_, near, far := newDuplex(ctx)
-			servers <- far
-			return near, nil
-		})
-		e := &Egress{Dialer: d, Rules: mustRules(t, true, "public.test", allTraffic), Denials: &Denials{}}
-		conn, err := e.Dial(t.Context(), "public.test", portHTTP)
-		must.Do(t, err)
-		server := <-servers
+		conn, server := gated(t)
 		defer server.Close()
 		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: public.test\r\n\r\n")
 		if _, err := http.ReadRequest(bufio.NewReader(server)); err != nil {

@@ -95,7 +95,7 @@ func namesIn(c *Content, name string) (names []string) {
 	return names
 }
 
-// prepare gives a volume a directory d with a file, a link to it, and a file and a directory that a killed server left.
+// prepare gives a volume a directory d with a file, and a link to it. It also adds a file and a directory such as a killed server leaves.
 func prepare(c *Content) error {
 	ctx := context.Background()
 	for _, name := range []string{"d", "x", "once", "link"} {
