@@ -159,6 +159,9 @@ func TestMessagesOfRefusals(t *testing.T) {
 			t.Errorf("%.40q of the kind %q: got %.60q in %d bytes, want %.60q", tt.body, tt.kind, e.Message, len(e.Message), tt.want)
 		}
 	}
+	if e := NewError(http.MethodGet, "/x", io.EOF); e.Method != http.MethodGet || e.Path != "/x" || e.StatusCode != 0 || !errors.Is(e, io.EOF) {
+		t.Errorf("without an answer: got %+v, want an error of GET /x that is %v", e, io.EOF)
+	}
 }
 
 // TestRulesThatEveryServiceKnows checks that only rules which a service would ignore are asked about.
