@@ -45,15 +45,16 @@ def make():
     if not possible():
         return 0
     layer = gc.get_objects()
-    ending = [value for value in layer if isinstance(value, _ENDING) or hasattr(type(value), "__del__")]
-    found, walked = set(map(id, layer)), set()
+    kinds = {kind for kind in set(map(type, layer)) if issubclass(kind, _ENDING) or hasattr(kind, "__del__")}
+    ending = [value for value in layer if type(value) in kinds]
+    found = set(map(id, layer))
     while layer:
         parts = gc.get_referents(*layer)
         parts.extend(itertools.chain.from_iterable(_parts_of_code(value) for value in layer if type(value) is types.CodeType))
-        found.update(map(id, parts))
-        holders = {id(value): value for value in parts if type(value) in _HOLDERS and not gc.is_tracked(value)}
-        layer = [holders[address] for address in holders.keys() - walked]
-        walked.update(holders)
+        parts = dict(zip(map(id, parts), parts))  # most objects have several references
+        new = parts.keys() - found
+        found |= new
+        layer = [value for address, value in parts.items() if type(value) in _HOLDERS and address in new and not gc.is_tracked(value)]
     found.difference_update(map(id, ending))
     lowest = min(found)
     counts = _counts(lowest, (max(found) - lowest) // 8 + 1)

@@ -7,6 +7,7 @@ kernel's socket, the sandbox's first process, and the files for joining its cont
 After it joins the namespaces of the sandbox, and until it gives up the privileges of their
 owner, the code must not touch any file of the sandbox, because files there may be hostile.
 So everything that it needs is created before, and any unexpected error ends the process."""
+import csv
 import ctypes
 import fcntl
 import gc
@@ -445,7 +446,9 @@ def _distributions(modules):
     found = set()
     for distribution in importlib.metadata.distributions():
         top = (distribution.read_text("top_level.txt") or "").split()
-        top += {str(file).partition("/")[0].partition(".")[0] for file in distribution.files or () if str(file).endswith(".py")}
+        record = distribution.read_text("RECORD")  # distribution.files would make an object for each file
+        files = (line[0] for line in csv.reader(record.splitlines()) if line) if record else map(str, distribution.files or ())
+        top += {file.partition("/")[0].partition(".")[0] for file in files if file.endswith(".py")}
         if not modules.isdisjoint(top):
             found.add(distribution.metadata["Name"].replace("-", "_").lower())
     return found
