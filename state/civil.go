@@ -73,14 +73,24 @@ func (t TimeOfDay) form() (Kind, any, error) {
 }
 
 func timeOfDayOf(p clockPayload) (TimeOfDay, error) {
-	t, err := time.Parse(clockLayout, p.ISO)
-	if err != nil || len(p.ISO) != len(clockLayout) {
+	t, err := parseExactly(clockLayout, p.ISO)
+	if err != nil {
 		return TimeOfDay{}, fmt.Errorf("malformed time %.40q", p.ISO)
 	}
 	if err := checkZone(p.Zone); err != nil {
 		return TimeOfDay{}, err
 	}
 	return TimeOfDay{t.Hour(), t.Minute(), t.Second(), t.Nanosecond() / 1000, p.Zone, p.Fold}, nil
+}
+
+// parseExactly parses a time that a codec wrote. Unlike time.Parse, it refuses an hour of one digit
+// and a comma before a fraction.
+func parseExactly(layout, text string) (time.Time, error) {
+	t, err := time.Parse(layout, text)
+	if err == nil && t.Format(layout) != text {
+		err = fmt.Errorf("%.40q is not in the form %s", text, layout)
+	}
+	return t, err
 }
 
 var offsetLayouts = []string{"-07:00", "-07:00:00"}

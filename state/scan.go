@@ -324,8 +324,8 @@ func (s *scanner) datetime(n *node) error {
 	if err != nil {
 		return err
 	}
-	wall, err := time.Parse(isoLayout, text)
-	if err != nil || len(text) != len(isoLayout) || wall.Year() < 1 {
+	wall, err := parseExactly(isoLayout, text)
+	if err != nil || wall.Year() < 1 {
 		return s.fail("malformed datetime %.40q", text)
 	}
 	if !s.skip(`,"offset":`) {

@@ -27,6 +27,7 @@ func TestStrictness(t *testing.T) {
 	}
 	for body, valid := range map[string]bool{
 		`{"$":"datetime","iso":"2026-01-02T03:04:05.000000"}`: true, `{"$":"datetime","iso":"2026-01-02T3:04:05.000000"}`: false,
+		`{"$":"datetime","iso":"2026-01-02T03:04:05,000000"}`: false, `{"$":"time","value":{"iso":"03:04:05,000000"}}`: false,
 		`{"$":"time","value":{"iso":"03:04:05.000000"}}`: true, `{"$":"time","value":{"iso":"3:04:05.000000"}}`: false,
 		`{"$":"datetime","iso":"2026-01-02T03:04:05.000000","offset":-86399}`: true, `{"$":"datetime","iso":"2026-01-02T03:04:05.000000","offset":-86400}`: false,
 		`{"$":"timedelta","days":-999999999,"seconds":0,"microseconds":0}`: true, `{"$":"timedelta","days":-1000000000,"seconds":0,"microseconds":0}`: false,

@@ -52,6 +52,7 @@ func TestBuildCalls(t *testing.T) {
 		{"GET", "/templates/aliases/job", ``, 404, `tag 'default' does not exist for template 'job'`},
 		{"GET", "/templates/aliases/job%3Av1", ``, 404, `not ready yet`},
 		{"POST", "/v2/sandboxes", `{"templateID":"job:v1"}`, 404, `tag 'v1' does not exist for template 'job': it is not ready yet: the build that it is to name is waiting`},
+		{"POST", "/v2/sandboxes", `{"templateID":"job:v1","mcp":{"github":{}}}`, 404, `the build that it is to name is waiting"`},
 		{"GET", "/templates", ``, 200, `"buildStatus":"waiting"`},
 		{"GET", "/templates/" + made.TemplateID, ``, 200, `"status":"waiting"`},
 		{"GET", "/templates/" + made.TemplateID, ``, 200, `"cpuCount":4,"memoryMB":512`},

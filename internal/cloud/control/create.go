@@ -156,7 +156,7 @@ func (s *Service) templateOf(ctx context.Context, q *createRequest) (t lifecycle
 		return s.fromImage(ctx, q, named)
 	}
 	t, build, err = s.findTemplate(q.TemplateID)
-	if e, ok := errors.AsType[*templates.Error](err); ok && q.MCP != nil && e.Kind == templates.NotFound {
+	if e, ok := errors.AsType[*templates.Error](err); ok && q.MCP != nil && t.ID == "" && e.Kind == templates.NotFound {
 		err = errorf(http.StatusNotFound, "%s: a local cloud brings no program for MCP servers: build a template %s with the program mcp-gateway", e, bounded(q.TemplateID))
 	}
 	return t, build, func() {}, err

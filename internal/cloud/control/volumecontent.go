@@ -95,7 +95,8 @@ func (s *Service) contentRoutes() *http.ServeMux {
 	return mux
 }
 
-// content answers one request by calling do. It holds the volume until the answer is complete.
+// content answers one request by calling do. A call closes the content before the last byte of its
+// answer, so that a client which then deletes the volume is not told that it is in use.
 func (s *Service) content(w http.ResponseWriter, r *http.Request, do func(*contentCall) error) error {
 	id := r.PathValue("id")
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -191,6 +192,7 @@ func (c *contentCall) remove() error {
 	if err := c.Remove(ctx, c.path); err != nil {
 		return err
 	}
+	c.Close()
 	noContent(c.w)
 	return nil
 }
@@ -215,6 +217,7 @@ func (c *contentCall) list() error {
 	for i, e := range entries {
 		answer[i] = contentAnswer(e)
 	}
+	c.Close()
 	writeJSON(c.w, http.StatusOK, answer)
 	return nil
 }
@@ -247,6 +250,9 @@ func (c *contentCall) read() error {
 	}
 	rc := http.NewResponseController(c.w)
 	for left := e.Size; left > 0; {
+		if left <= contentPart {
+			c.Close() // the file remains open
+		}
 		_ = rc.SetWriteDeadline(time.Now().Add(contentIdle)) // the recorders of tests have no deadlines
 		n, err := io.CopyN(c.w, file, min(left, contentPart))
 		if err != nil {
@@ -288,6 +294,7 @@ func (p *patientReader) end() { _ = p.rc.SetReadDeadline(time.Time{}) }
 // answer answers with e, or returns err if it is not nil.
 func (c *contentCall) answer(status int, e volumes.Entry, err error) error {
 	if err == nil {
+		c.Close()
 		writeJSON(c.w, status, contentAnswer(e))
 	}
 	return err

@@ -2,9 +2,11 @@ package control
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"runtime"
@@ -329,5 +331,61 @@ func TestVolumeTransfers(t *testing.T) { //nolint:paralleltest // it measures me
 	runtime.ReadMemStats(&after)
 	if used := after.TotalAlloc - before.TotalAlloc; used > size/2 {
 		t.Errorf("copying %d bytes twice allocated %d, want at most %d", size, used, size/2)
+	}
+}
+
+// answered is a client that does something before it receives each piece of an answer.
+type answered struct {
+	*httptest.ResponseRecorder
+	before func(received int64)
+}
+
+func (w *answered) WriteHeader(status int) {
+	w.before(0)
+	w.ResponseRecorder.WriteHeader(status)
+}
+
+func (w *answered) Write(b []byte) (int, error) {
+	w.before(int64(w.Body.Len() + len(b)))
+	return w.ResponseRecorder.Write(b)
+}
+
+// TestVolumeIsFreeOnceAnswered checks that a client can delete a volume as soon as it has the answer
+// of a call for its content, but not while a file is being sent.
+func TestVolumeIsFreeOnceAnswered(t *testing.T) {
+	t.Parallel()
+	const size = 2*contentPart + 1
+	for call, tt := range map[string]struct {
+		path, body string
+		sent       int64 // bytes that the client has when it deletes the volume
+	}{
+		"GET path": {path: "/f"}, "GET dir": {path: "/"}, "GET file": {path: "/f", sent: size}, "DELETE path": {path: "/f"},
+		"POST dir": {path: "/d"}, "PUT file": {path: "/g", body: "new"}, "PATCH path": {path: "/f", body: `{"mode":384}`},
+	} {
+		v := openContent(t)
+		if status, text := v.call(t, "PUT", "file", "/f", nil, strings.Repeat("x", size)); status != 201 {
+			t.Fatalf("got %d %s, want 201", status, text)
+		}
+		method, name, _ := strings.Cut(call, " ")
+		r := httptest.NewRequestWithContext(t.Context(), method, "/volumecontent/"+v.id+"/"+name+"?path="+tt.path, strings.NewReader(tt.body))
+		r.Header.Set("Authorization", "Bearer "+v.token)
+		deleted := false
+		w := &answered{httptest.NewRecorder(), func(received int64) {
+			if deleted {
+				return
+			}
+			var want error
+			if received < tt.sent {
+				want = volumes.ErrInUse
+			}
+			err := v.volumes.Delete(v.id, func() bool { return false })
+			if deleted = err == nil; !errors.Is(err, want) {
+				t.Errorf("%s: after %d bytes: got error %v, want %v", call, received, err, want)
+			}
+		}}
+		v.contentRoutes().ServeHTTP(w, r)
+		if w.Code >= 300 || !deleted {
+			t.Errorf("%s: got %d %s, and the volume is deleted: %v", call, w.Code, w.Body, deleted)
+		}
 	}
 }

@@ -23,6 +23,15 @@ func openDir(root *os.Root, name string) (*os.File, error) {
 	return root.OpenFile(name, unix.O_PATH|unix.O_DIRECTORY, 0)
 }
 
+// openDirIn opens a directory in a directory. It does not follow a link.
+func openDirIn(parent int, base string) (*os.File, error) {
+	fd, err := unix.Openat(parent, base, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), base), nil
+}
+
 // setAttributes sets owner and mode of an open file.
 func (i ids) setAttributes(file *os.File, owner Owner, mode uint32) error {
 	fd := int(file.Fd())

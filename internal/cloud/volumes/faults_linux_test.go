@@ -51,7 +51,7 @@ var contentCalls = map[string]struct {
 	}, func(c *Content) error { return has(c, "once", "new") }},
 	"directory": {func(c *Content, _ string) error { return second(c.MakeDir("x/y/z", Attributes{}, true)) }, func(c *Content) error {
 		e, err := c.Stat("x/y/z")
-		if err == nil && e.Kind != Directory {
+		if err == nil && (e.Kind != Directory || e.Mode != defaultDirMode) {
 			err = fmt.Errorf("got %+v", e)
 		}
 		return err

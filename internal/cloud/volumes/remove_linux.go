@@ -61,11 +61,10 @@ func removeEntry(dir int, base string, heap *os.File) (moved string, err error) 
 
 // unlock changes the mode of a directory so that the user of this process has all rights.
 func unlock(dir int, base string) error {
-	fd, err := unix.Openat(dir, base, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	file, err := openDirIn(dir, base)
 	if err != nil {
 		return err
 	}
-	file := os.NewFile(uintptr(fd), base)
 	defer file.Close()
 	return ids{one: true}.setAttributes(file, Owner{}, 0o700) // sets the mode of an entry that belongs to this user
 }

@@ -167,19 +167,23 @@ func (c *Content) makeDir(parent *os.File, base string, a Attributes) (_ *os.Fil
 		return nil, false, explain(err)
 	}
 	made = err == nil
-	fd, err := unix.Openat(int(parent.Fd()), base, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	switch {
-	case errors.Is(err, unix.ENOTDIR):
+	dir, err := openDirIn(int(parent.Fd()), base)
+	if errors.Is(err, unix.ENOTDIR) {
 		return nil, false, fs.ErrExist
-	case err != nil:
-		return nil, false, explain(err)
 	}
-	dir := os.NewFile(uintptr(fd), base)
 	if made {
-		owner, mode := a.apply(DefaultOwner, defaultDirMode)
-		if err := c.ids.setAttributes(dir, owner, mode); err != nil {
-			return nil, false, errors.Join(err, dir.Close())
+		if err == nil {
+			owner, mode := a.apply(DefaultOwner, defaultDirMode)
+			if err = c.ids.setAttributes(dir, owner, mode); err != nil {
+				err = errors.Join(err, dir.Close())
+			}
 		}
+		if err != nil { // otherwise a later call would accept a directory that only this process may use
+			err = errors.Join(err, unix.Unlinkat(int(parent.Fd()), base, unix.AT_REMOVEDIR))
+		}
+	}
+	if err != nil {
+		return nil, false, explain(err)
 	}
 	return dir, made, nil
 }
