@@ -27,7 +27,7 @@ func (b *bench) forkRows() []row {
 			floor: copied(1, files), floorName: "`cp -a` and a sync on the host",
 		},
 		{
-			name: "forked, the same in " + count(many, "files"), runs: 5, measure: b.forked(1, many, files),
+			name: "forked, the same in " + count(many, "files"), runs: 3, measure: b.forked(1, many, files),
 			floor: copied(many, files), floorName: "`cp -a` and a sync on the host",
 		},
 		{name: count(forks, "forks in one call, one file with ") + of, runs: 3, measure: b.forked(forks, 1, files)},
@@ -36,7 +36,7 @@ func (b *bench) forkRows() []row {
 			floor: b.created(0, runTrue), floorName: "of the built-in one",
 		},
 		{
-			name: "template built, " + count(chain, "steps that are cached"), runs: 5, measure: b.built(false),
+			name: "template built, " + count(chain, "steps that are cached"), runs: 3, measure: b.built(false),
 			floor: b.built(true), floorName: "all steps done",
 		},
 	}

@@ -44,7 +44,7 @@ func (b *bench) imageRows() []row {
 	limited := b.of(sandbox.WithResources(sandbox.Resources{DiskBytes: 256 << 20}))
 	return append([]row{
 		{
-			name: "create to first Python result, with other limits than warm sandboxes", runs: 20, measure: limited.created(b.pause, onePlusOne),
+			name: "create to first Python result, with other limits than warm sandboxes", runs: 4, measure: limited.created(b.pause, onePlusOne),
 			floor: b.created(b.pause, onePlusOne), floorName: "with their limits",
 		},
 		{

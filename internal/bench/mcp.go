@@ -32,7 +32,7 @@ func (b *bench) mcpRows() []row {
 			floor: b.inOne(onePlusOne), floorName: "`RunCode`",
 		},
 		{
-			name: "`e2bctl mcp --http`: from `initialize` to a result of Python in a new sandbox", runs: 10, measure: b.sessionsOverHTTP,
+			name: "`e2bctl mcp --http`: from `initialize` to a result of Python in a new sandbox", runs: 4, measure: b.sessionsOverHTTP,
 			floor: b.created(b.pause, onePlusOne), floorName: "`New` and `RunCode`",
 		},
 	}
