@@ -231,7 +231,9 @@ func TestGraces(t *testing.T) {
 				var told []string
 				began := time.Now()
 				_, err := run(cancelling(t, tt.cancelled), ks, "x", Handler{
-					Limit: func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, tt.limited) },
+					Limit: func(ctx context.Context) (context.Context, context.CancelFunc) {
+						return context.WithTimeout(ctx, tt.limited)
+					},
 					Message: func(m *jupyter.Message) error {
 						if time.Since(began) < time.Second {
 							return nil
