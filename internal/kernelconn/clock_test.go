@@ -54,8 +54,8 @@ func reading(f func(k *jupytertest.Kernel, requests <-chan *jupyter.Message)) fu
 	}
 }
 
-// within returns the requests that arrive within d, or before the websocket ends.
-func within(requests <-chan *jupyter.Message, d time.Duration) iter.Seq[*jupyter.Message] {
+// arriving returns the requests that arrive within d, or before the websocket ends.
+func arriving(requests <-chan *jupyter.Message, d time.Duration) iter.Seq[*jupyter.Message] {
 	return func(yield func(*jupyter.Message) bool) {
 		over := time.After(d)
 		for {
@@ -359,7 +359,7 @@ func TestSilencesAfterACut(t *testing.T) {
 						k.Begin(first)
 						return
 					}
-					for range within(requests, 20*time.Minute) {
+					for range arriving(requests, 20*time.Minute) {
 						continue
 					}
 					k.Reply(first, "ok")
@@ -403,7 +403,7 @@ func TestAnswersAfterACut(t *testing.T) {
 					}
 					<-requests // the barrier
 					tt.says(k, m)
-					for answer := range within(requests, 3*time.Second) {
+					for answer := range arriving(requests, 3*time.Second) {
 						var reply jupyter.InputReply
 						if err := answer.Decode(&reply); err != nil {
 							t.Error(err)

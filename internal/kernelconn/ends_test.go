@@ -23,7 +23,7 @@ import (
 func TestEndsOfCalls(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		says             func(*jupytertest.Kernel, *jupyter.Message)
+		says, then       func(*jupytertest.Kernel, *jupyter.Message) // then says the rest, just before the cause is no longer awaited
 		want             error
 		text             string
 		took             time.Duration
@@ -31,27 +31,27 @@ func TestEndsOfCalls(t *testing.T) {
 	}{
 		"a malformed reply": {func(k *jupytertest.Kernel, m *jupyter.Message) {
 			k.Say(m, jupyter.Shell, "execute_reply", []int{})
-		}, ErrLost, "malformed", 0, false, false},
-		"a death with a reason": {func(k *jupytertest.Kernel, m *jupyter.Message) {
+		}, nil, ErrLost, "malformed", 0, false, false},
+		"a death with a reason": {func(k *jupytertest.Kernel, _ *jupyter.Message) {
 			k.Status(nil, "restarting")
-			<-time.After(causeTimeout - time.Millisecond)
+		}, func(k *jupytertest.Kernel, m *jupyter.Message) {
 			k.Say(m, jupyter.IOPub, "error", map[string]string{"evalue": "memory"})
 		}, ErrDied, ": memory", causeTimeout - time.Millisecond, false, true},
 		"a death without one": {func(k *jupytertest.Kernel, _ *jupyter.Message) {
 			k.Status(nil, "dead")
-		}, ErrDied, "", causeTimeout, false, true},
+		}, nil, ErrDied, "", causeTimeout, false, true},
 		"a client's restart": {func(k *jupytertest.Kernel, _ *jupyter.Message) {
 			k.Say(nil, jupyter.IOPub, "shutdown_reply", map[string]bool{"restart": true})
-		}, ErrDied, "a client restarted its context", 0, false, true},
+		}, nil, ErrDied, "a client restarted its context", 0, false, true},
 		"dropped twice": {func(k *jupytertest.Kernel, m *jupyter.Message) {
 			k.Reply(m, "aborted")
 			k.Status(m, "idle")
-		}, api.ErrRetryable, "dropped the code twice", 0, true, false},
+		}, nil, api.ErrRetryable, "dropped the code twice", 0, true, false},
 		"an exception": {func(k *jupytertest.Kernel, m *jupyter.Message) {
 			k.Begin(m)
 			k.Reply(m, "error")
 			k.Status(m, "idle")
-		}, nil, "", 0, true, false},
+		}, nil, nil, "", 0, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -59,7 +59,10 @@ func TestEndsOfCalls(t *testing.T) {
 				s.kernel = reading(func(k *jupytertest.Kernel, requests <-chan *jupyter.Message) {
 					for m := range requests {
 						if jupytertest.Code(m) == "x" {
-							tt.says(k, m)
+							if tt.says(k, m); tt.then != nil {
+								<-time.After(causeTimeout - time.Millisecond)
+								tt.then(k, m)
+							}
 							continue
 						}
 						printX(k, m)

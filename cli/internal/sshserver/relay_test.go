@@ -169,8 +169,8 @@ func TestTimesOfSocketRelays(t *testing.T) {
 	gone := errors.New("gone")
 	for name, tt := range map[string]struct {
 		play    func(r *playedRelay) error
-		client  func(o *offer, typed *io.PipeWriter, end func())
-		refuses error // of the client, when its channel is accepted
+		client  func(o *offer, typed *io.PipeWriter, end func()) // after an hour, which is more than any limit
+		refuses error                                            // of the client, when its channel is accepted
 		broke   int
 		want    []string
 	}{
@@ -188,18 +188,14 @@ func TestTimesOfSocketRelays(t *testing.T) {
 		}, nil, nil, 0, []string{"0s accepted", "0s output text", "0s end of output", "0s closed"}},
 		"the client is gone": {connects, nil, gone, 0, []string{"0s accepted", "0s SIGNAL_SIGKILL"}},
 		"the client goes": {connects, func(o *offer, typed *io.PipeWriter, _ func()) {
-			<-time.After(time.Hour) // much later than any limit
 			_, _ = typed.Write([]byte("last"))
 			_ = typed.Close()
-			<-time.After(time.Second)
 			o.closing.Do(o.leave)
-		}, nil, 0, []string{"0s accepted", "1h0m0s input last", "1h0m0s end of input", "1h0m6s SIGNAL_SIGKILL"}},
-		"the connection ends": {connects, func(_ *offer, _ *io.PipeWriter, end func()) {
-			<-time.After(time.Hour)
-			end()
-		}, nil, 0, []string{"0s accepted", "1h0m0s SIGNAL_SIGKILL", "1h0m0s closed"}},
-		"the connection ends, and no kill": {connects, func(_ *offer, _ *io.PipeWriter, end func()) { <-time.After(time.Second); end() }, nil, 0,
-			[]string{"0s accepted", "1s SIGNAL_SIGKILL", "6s closed"}},
+		}, nil, 0, []string{"0s accepted", "1h0m0s input last", "1h0m0s end of input", "1h0m5s SIGNAL_SIGKILL"}},
+		"the connection ends": {connects, func(_ *offer, _ *io.PipeWriter, end func()) { end() }, nil, 0,
+			[]string{"0s accepted", "1h0m0s SIGNAL_SIGKILL", "1h0m0s closed"}},
+		"the connection ends, and no kill": {connects, func(_ *offer, _ *io.PipeWriter, end func()) { end() }, nil, 0,
+			[]string{"0s accepted", "1h0m0s SIGNAL_SIGKILL", "1h0m5s closed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -218,7 +214,10 @@ func TestTimesOfSocketRelays(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if tt.client != nil {
-					go tt.client(o, typed, cancel)
+					go func() {
+						<-time.After(time.Hour)
+						tt.client(o, typed, cancel)
+					}()
 				}
 				s.forwardSocket(ctx, o)
 				s.running.Wait()
