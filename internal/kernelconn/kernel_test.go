@@ -194,7 +194,10 @@ func TestMessagesThatAreSent(t *testing.T) {
 		{jupyter.Shell, "execute_request", quiet(restoreEnvs)},
 	} {
 		m := patience.Receive(t, "a message", got)
-		if m.Channel != want.channel || m.Header.MsgType != want.kind || m.Header.Session != sessions[0] || m.Header.Username != username || sessions[0] == "" {
+		about := jupyter.Header{MsgType: want.kind, Session: sessions[0], Username: username, Version: jupyter.ProtocolVersion}
+		got := m.Header
+		got.MsgID, got.Date = "", ""
+		if m.Channel != want.channel || got != about || sessions[0] == "" {
 			t.Errorf("got %+v on %s, want %s on %s of session %q", m.Header, m.Channel, want.kind, want.channel, sessions[0])
 		}
 		if diff := cmp.Diff(want.content, string(m.Content)); diff != "" {
@@ -433,8 +436,11 @@ func TestNewConnection(t *testing.T) {
 			ks := s.kernels()
 			k, err := ks.Open(t.Context(), "", language)
 			must.Do(t, err)
-			if k.ID() != testContext || k.Language() != language || !k.made.Equal(time.Now()) || k.unproven || k.heard.Load() || k.session == "" {
+			if k.ID() != testContext || k.Language() != language || !k.made.Equal(time.Now()) {
 				t.Errorf("got %s in %s, made at %v", k.ID(), k.Language(), k.made)
+			}
+			if k.unproven || k.heard.Load() || k.session == "" {
+				t.Errorf("unproven %v, heard %v, in the session %q; want a new one", k.unproven, k.heard.Load(), k.session)
 			}
 			e := &execution{messages: make(chan *jupyter.Message, 1), left: make(chan struct{})}
 			k.mu.Lock()
@@ -445,7 +451,10 @@ func TestNewConnection(t *testing.T) {
 			}
 			must.Do(t, k.reconnect(t.Context(), e))
 			synctest.Wait()
-			if got != barriers || connections != 2 || (e.barrier != "") != (barriers > 0) || !e.resumed || e.paused || !k.made.Equal(time.Now()) {
+			if !e.resumed || e.paused || !k.made.Equal(time.Now()) {
+				t.Errorf("got %+v after a connection that was made at %v", e, k.made)
+			}
+			if got != barriers || connections != 2 || (e.barrier != "") != (barriers > 0) {
 				t.Errorf("%s: %d barriers over %d connections, the last made at %v, and %+v; want %d barriers", language, got, connections, k.made, e, barriers)
 			}
 			k.leave(e)
