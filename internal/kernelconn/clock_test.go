@@ -200,8 +200,8 @@ func TestTimesOfStop(t *testing.T) {
 	}
 }
 
-// TestGraces checks for how long a call waits for the reaction of code that it interrupts, its report, and what the next
-// call finds.
+// TestGraces checks for how long a call waits for the reaction of code that it interrupts, its report, and the result of
+// the next call.
 func TestGraces(t *testing.T) {
 	t.Parallel()
 	const react = 1500 * time.Millisecond // the time of the reaction

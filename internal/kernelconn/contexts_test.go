@@ -156,7 +156,7 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestEndOfDeadContexts checks what is recorded when a dead context is restarted or removed.
+// TestEndOfDeadContexts checks the records when a dead context is restarted or removed.
 func TestEndOfDeadContexts(t *testing.T) {
 	t.Parallel()
 	failed := &api.Error{StatusCode: http.StatusInternalServerError}
@@ -195,7 +195,7 @@ func TestEndOfDeadContexts(t *testing.T) {
 	}
 }
 
-// TestEndOfContexts checks what is asked for, and what is recorded, when a context is restarted or removed.
+// TestEndOfContexts checks the request and the records when a context is restarted or removed.
 func TestEndOfContexts(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

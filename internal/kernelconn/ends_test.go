@@ -18,7 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestEndsOfCalls checks the error of a call whose code does not end as usual, when the call returns, and what is known of
+// TestEndsOfCalls checks the error of a call whose code does not end as usual, when the call returns, and the records of
 // the kernel after it.
 func TestEndsOfCalls(t *testing.T) {
 	t.Parallel()
@@ -112,7 +112,7 @@ func TestQuestionIsGivenUpInACut(t *testing.T) {
 	})
 }
 
-// TestStopGoesOn checks what happens while code that was given up is interrupted: a question is turned down, a websocket
+// TestStopGoesOn checks the steps while code that was given up is interrupted: a question is turned down, a websocket
 // that is cut is opened again if that is possible, and the variables of the call are put back at the end.
 func TestStopGoesOn(t *testing.T) {
 	t.Parallel()

@@ -240,7 +240,7 @@ func TestQueuedBehindItsEnvironment(t *testing.T) {
 	must.Do(t, err)
 }
 
-// TestUnreadDeath checks what is recorded when a kernel dies while no call reads its messages.
+// TestUnreadDeath checks the records when a kernel dies while no call reads its messages.
 func TestUnreadDeath(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -412,8 +412,8 @@ func TestLogOfSteps(t *testing.T) {
 	}
 }
 
-// TestNewConnection checks what a connection knows of its kernel, and that one to a kernel of another language sends no
-// barrier.
+// TestNewConnection checks the properties of a connection, and that one to a kernel of another language than Python sends
+// no barrier.
 func TestNewConnection(t *testing.T) {
 	t.Parallel()
 	for language, barriers := range map[string]int{"python": 1, "javascript": 0} {

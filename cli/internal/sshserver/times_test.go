@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// queue is one direction of a connection. It keeps what was written until it is read.
+// queue is one direction of a connection. It keeps the bytes that were written until they are read.
 type queue struct {
 	pieces chan []byte
 	closed chan struct{}
