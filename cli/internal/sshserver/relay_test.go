@@ -203,7 +203,7 @@ func TestTimesOfSocketRelays(t *testing.T) {
 				j := &journal{began: time.Now()}
 				d := &relayDaemon{journal: j, play: tt.play, killed: make(chan struct{}), hangs: strings.HasSuffix(name, "no kill")}
 				broke := 0
-				s := &server{Config: Config{Sandbox: d.sandbox(t), Broke: func() { broke++ }, Message: func(err error) string {
+				s := &server{Config: Config{Sandbox: pipedSandbox(t, d), Broke: func() { broke++ }, Message: func(err error) string {
 					if strings.HasPrefix(err.Error(), `"`) {
 						return err.Error()
 					}
@@ -229,11 +229,11 @@ func TestTimesOfSocketRelays(t *testing.T) {
 	}
 }
 
-// sandbox returns a handle for the sandbox, in a bubble.
-func (d *relayDaemon) sandbox(t *testing.T) *sandbox.Sandbox {
+// pipedSandbox returns a handle for the sandbox of a daemon, in a bubble.
+func pipedSandbox(t *testing.T, daemon processconnect.ProcessHandler) *sandbox.Sandbox {
 	t.Helper()
 	mux := http.NewServeMux()
-	mux.Handle(processconnect.NewProcessHandler(d))
+	mux.Handle(processconnect.NewProcessHandler(daemon))
 	mux.HandleFunc("POST /v2/sandboxes", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, `{"sandboxID":"i1","templateID":"t","envdVersion":"0.6.13"}`)
