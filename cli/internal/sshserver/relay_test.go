@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -50,19 +51,21 @@ type relayDaemon struct {
 // playedRelay is a relay that a test plays.
 type playedRelay struct {
 	*relayDaemon
-	marker string
+	marker string          // of a relay to a socket
 	cut    <-chan struct{} // closed when nobody reads the output
 	to     *rpc.ServerStream[process.StartResponse]
 }
 
 func (d *relayDaemon) Start(ctx context.Context, r *rpc.Request[process.StartRequest], to *rpc.ServerStream[process.StartResponse]) error {
-	line, _, _ := strings.Cut(strings.Join(r.Msg.GetProcess().GetArgs(), " "), "\n")
-	words := strings.Fields(line[strings.Index(line, "set -- "):])
+	relay := &playedRelay{relayDaemon: d, cut: ctx.Done(), to: to}
+	if _, words, ok := strings.Cut(strings.Join(r.Msg.GetProcess().GetArgs(), " "), "set -- "); ok {
+		relay.marker = strings.Fields(words)[1]
+	}
 	err := to.Send(&process.StartResponse{Event: &process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: 7}}}})
 	if err != nil {
 		return err
 	}
-	return d.play(&playedRelay{d, words[3], ctx.Done(), to})
+	return d.play(relay)
 }
 
 func (d *relayDaemon) SendInput(_ context.Context, r *rpc.Request[process.SendInputRequest]) (*rpc.Response[process.SendInputResponse], error) {
@@ -109,7 +112,8 @@ type offer struct {
 	ssh.Channel
 	*journal
 
-	refuses  error // of Accept
+	data     []byte // nil: the path of a socket
+	refuses  error  // of Accept
 	read     *io.PipeReader
 	requests chan *ssh.Request
 	closing  sync.Once
@@ -117,10 +121,18 @@ type offer struct {
 
 func (*offer) ChannelType() string { return "direct-streamlocal@openssh.com" }
 
-func (*offer) ExtraData() []byte { return ssh.Marshal(socketRequest{Path: "/s"}) }
+func (o *offer) ExtraData() []byte {
+	if o.data != nil {
+		return o.data
+	}
+	return ssh.Marshal(socketRequest{Path: "/s"})
+}
 
-func (o *offer) Reject(_ ssh.RejectionReason, message string) error {
+func (o *offer) Reject(reason ssh.RejectionReason, message string) error {
 	o.note("rejected: %s", message)
+	if prohibited := strings.Contains(message, "forwards ports of the sandbox only"); prohibited != (reason == ssh.Prohibited) {
+		o.note("for the reason %v", reason)
+	}
 	return nil
 }
 
@@ -221,6 +233,9 @@ func TestTimesOfSocketRelays(t *testing.T) {
 				}
 				s.forwardSocket(ctx, o)
 				s.running.Wait()
+				if tt.refuses != nil { // its input ends when the relay does, and this may come in time
+					j.events = slices.DeleteFunc(j.events, func(event string) bool { return strings.HasSuffix(event, "end of input") })
+				}
 				if diff := cmp.Diff(tt.want, j.events); diff != "" || broke != tt.broke {
 					t.Errorf("the sandbox was looked at %d times, want %d; events (-want +got):\n%s", broke, tt.broke, diff)
 				}
@@ -314,5 +329,82 @@ func TestPathsOfSockets(t *testing.T) {
 	}
 	if _, err := socketPath([]byte("damaged")); err == nil {
 		t.Error("a damaged request was accepted")
+	}
+}
+
+// TestTimesOfPorts checks each step of a connection to a port, and when the connection ends.
+func TestTimesOfPorts(t *testing.T) {
+	t.Parallel()
+	waits := func(r *playedRelay) error {
+		select {
+		case <-r.killed:
+		case <-r.cut:
+		}
+		return r.exit(0, "")
+	}
+	connects := func(r *playedRelay) error { return errors.Join(r.print("+text"), waits(r)) }
+	for name, tt := range map[string]struct {
+		play    func(r *playedRelay) error
+		client  func(o *offer, typed *io.PipeWriter, end func()) // after an hour
+		refuses error
+		broke   int
+		want    []string
+	}{
+		"nobody listens":      {func(r *playedRelay) error { return r.exit(1, "oh") }, nil, nil, 1, []string{"0s rejected: broken"}},
+		"the client is gone":  {connects, nil, errors.New("gone"), 0, []string{"0s accepted", "0s SIGNAL_SIGTERM"}},
+		"the server ends":     {func(r *playedRelay) error { return errors.Join(r.print("+text"), r.exit(0, "")) }, nil, nil, 0, []string{"0s accepted", "0s output text", "0s closed"}},
+		"the client goes":     {connects, func(o *offer, _ *io.PipeWriter, _ func()) { o.closing.Do(o.leave) }, nil, 0, []string{"0s accepted", "0s output text", "1h0m0s SIGNAL_SIGTERM"}},
+		"the client ends":     {connects, func(_ *offer, typed *io.PipeWriter, _ func()) { _ = typed.Close() }, nil, 0, []string{"0s accepted", "0s output text", "1h0m0s SIGNAL_SIGTERM", "1h0m0s closed"}},
+		"the connection ends": {connects, func(_ *offer, _ *io.PipeWriter, end func()) { end() }, nil, 0, []string{"0s accepted", "0s output text", "1h0m0s SIGNAL_SIGTERM", "1h0m0s closed"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				j := &journal{began: time.Now()}
+				d := &relayDaemon{journal: j, play: tt.play, killed: make(chan struct{})}
+				broke := 0
+				s := &server{Config: Config{Sandbox: pipedSandbox(t, d), Broke: func() { broke++ }, Message: func(error) string { return "broken" }}}
+				read, typed := io.Pipe()
+				o := &offer{journal: j, data: ssh.Marshal(forwardRequest{Host: "::1", Port: 80}), refuses: tt.refuses, read: read, requests: make(chan *ssh.Request)}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if tt.client != nil {
+					go func() {
+						<-time.After(time.Hour)
+						tt.client(o, typed, cancel)
+					}()
+				}
+				s.forward(ctx, o)
+				synctest.Wait()
+				slices.Sort(j.events) // the end of the relay and of the channel come together
+				slices.Sort(tt.want)
+				if diff := cmp.Diff(tt.want, j.events); diff != "" || broke != tt.broke {
+					t.Errorf("the sandbox was looked at %d times, want %d; events (-want +got):\n%s", broke, tt.broke, diff)
+				}
+			})
+		})
+	}
+}
+
+// TestRefusedPorts checks which destinations of a forwarded connection are refused, and the reasons.
+func TestRefusedPorts(t *testing.T) {
+	t.Parallel()
+	const only = "e2bctl forwards ports of the sandbox only: want localhost, 127.0.0.1 or ::1"
+	for want, all := range map[string][]forwardRequest{
+		"not a port": {{Host: "localhost"}, {Host: "localhost", Port: 65536}, {Host: "example.com"}},
+		only:         {{Port: 80}, {Host: "127.0.0.2", Port: 80}, {Host: "LOCALHOST", Port: 80}, {Host: "example.com", Port: 65535}},
+	} {
+		for _, to := range all {
+			j := &journal{began: time.Now()}
+			(&server{}).forward(t.Context(), &offer{journal: j, data: ssh.Marshal(to)})
+			if got := strings.Join(j.events, "; "); !strings.HasSuffix(got, " rejected: "+want) {
+				t.Errorf("%+v: got %q, want %q", to, got, want)
+			}
+		}
+	}
+	j := &journal{began: time.Now()}
+	(&server{}).forward(t.Context(), &offer{journal: j, data: []byte("damaged")})
+	if len(j.events) != 1 || !strings.HasSuffix(j.events[0], " rejected: not a port") {
+		t.Errorf("a damaged request: got %q", j.events)
 	}
 }
