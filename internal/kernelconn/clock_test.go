@@ -179,7 +179,8 @@ func TestTimesOfStop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onClock(t, func(t *testing.T, s *server) {
-				j := newJournal()
+				j, dials := newJournal(), 0
+				s.dialled = func(context.Context) { dials++ }
 				s.rest, s.kernel = j.rest(tt.state, tt.hanging...), hangingOnce(tt.begin)
 				ks := s.kernels()
 				_, err := run(cancelling(t, time.Second), ks, "hang", Handler{})
@@ -195,6 +196,9 @@ func TestTimesOfStop(t *testing.T) {
 					t.Errorf("the call after it: %v", err)
 				}
 				j.check(t, tt.want...)
+				if dials != 2 {
+					t.Errorf("%d websockets were opened, want another one for the next calls", dials)
+				}
 			})
 		})
 	}

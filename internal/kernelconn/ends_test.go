@@ -112,6 +112,33 @@ func TestQuestionIsGivenUpInACut(t *testing.T) {
 	})
 }
 
+// TestGivenUpInACut checks that code whose caller gives up during a cut is stopped over the next websocket, and that the
+// next call runs then.
+func TestGivenUpInACut(t *testing.T) {
+	t.Parallel()
+	onClock(t, func(t *testing.T, s *server) {
+		j := newJournal()
+		settles := 0
+		s.settle = func(ctx context.Context) bool {
+			if settles++; settles == 1 {
+				<-ctx.Done()
+			}
+			return true
+		}
+		s.kernel = reactingOnce(time.Second, func(k *jupytertest.Kernel, _ *jupyter.Message) { _ = k.Socket.Close() })
+		ks := s.kernels()
+		_, err := run(cancelling(t, 2*time.Second), ks, "x", Handler{})
+		if given, ok := errors.AsType[*InterruptedError](err); !ok || given.Ran != 2*time.Second {
+			t.Errorf("got %+v, want that it was given up", err)
+		}
+		j.note("given up")
+		_, err = run(cancelling(t, time.Hour), ks, "next", Handler{})
+		must.Do(t, err)
+		j.note("next")
+		j.check(t, "2s given up", "2s next")
+	})
+}
+
 // TestStopGoesOn checks the steps while code that was given up is interrupted: a question is turned down, a websocket
 // that is cut is opened again if that is possible, and the variables of the call are put back at the end.
 func TestStopGoesOn(t *testing.T) {

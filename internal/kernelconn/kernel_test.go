@@ -461,3 +461,134 @@ func TestNewConnection(t *testing.T) {
 		})
 	}
 }
+
+// TestUnreadQuestions checks that each question that comes while its execution ends is turned down, once.
+func TestUnreadQuestions(t *testing.T) {
+	t.Parallel()
+	onClock(t, func(t *testing.T, s *server) {
+		answers := 0
+		s.kernel = reading(func(_ *jupytertest.Kernel, requests <-chan *jupyter.Message) {
+			for m := range requests {
+				if m.Header.MsgType == "input_reply" && string(m.Content) == string(jupyter.Encode(jupyter.InputReply{Value: endOfInput})) {
+					answers++
+				}
+			}
+		})
+		k, err := s.kernels().Open(t.Context(), "", "")
+		must.Do(t, err)
+		question := content("", jupyter.Stdin, "input_request", `{"prompt":"?"}`)
+		check := func(what string, want int) {
+			t.Helper()
+			synctest.Wait()
+			if answers != want {
+				t.Errorf("%s: %d questions were turned down, want %d", what, answers, want)
+			}
+			answers = 0
+		}
+		e, err := k.send(silently(""))
+		must.Do(t, err)
+		e.messages <- question
+		k.leave(e)
+		check("one that nobody has read", 1)
+		for range 50 { // the order of both ends is random
+			k.hand(e, question)
+		}
+		check("those of an execution that has ended", 50)
+		e, err = k.send(silently(""))
+		must.Do(t, err)
+		e.asked = question
+		k.leave(e)
+		check("one that is open", 1)
+	})
+}
+
+// TestCallsOfAnEndedConnection checks that a call that waits for its turn does not wait for a connection that has ended.
+func TestCallsOfAnEndedConnection(t *testing.T) {
+	t.Parallel()
+	onClock(t, func(t *testing.T, s *server) {
+		s.kernel = reading(answerNext)
+		k, err := s.kernels().Open(t.Context(), "", "")
+		must.Do(t, err)
+		must.Do(t, k.takeTurn(t.Context(), nil))
+		waits := make(chan error)
+		go func() { waits <- k.takeTurn(cancelling(t, time.Hour), nil) }()
+		synctest.Wait()
+		k.hangUp()
+		must.Is(t, <-waits, errStale)
+		if n := k.inTurn.Load(); n != 1 {
+			t.Errorf("%d calls are in turn, want the first one", n)
+		}
+		k.release()
+	})
+}
+
+// TestOpenAtTheGate checks that no connection is opened while a context is being ended, and that one that was being opened
+// is closed. A connection that is open already is used meanwhile.
+func TestOpenAtTheGate(t *testing.T) {
+	t.Parallel()
+	onClock(t, func(t *testing.T, s *server) {
+		websockets, ended := 0, 0
+		s.kernel = reading(func(_ *jupytertest.Kernel, requests <-chan *jupyter.Message) {
+			websockets++
+			for range requests {
+				continue
+			}
+			ended++
+		})
+		ks := s.kernels()
+		var open func()
+		s.dialled = func(context.Context) {
+			if websockets > 0 {
+				return
+			}
+			var err error
+			if open, err = ks.shut(t.Context(), testContext); err != nil {
+				t.Error(err)
+			}
+		}
+		opened := make(chan *Kernel)
+		go func() {
+			k, err := ks.Open(cancelling(t, time.Hour), "", "")
+			if err != nil {
+				t.Error(err)
+			}
+			opened <- k
+		}()
+		synctest.Wait()
+		if websockets != 1 || ended != 1 || len(ks.open) > 0 || len(ks.opening) > 0 {
+			t.Errorf("%d websockets were opened, and %d ended; %d connections are open; want one, ended, and none", websockets, ended, len(ks.open))
+		}
+		gone, cancel := context.WithCancelCause(t.Context())
+		mine := errors.New("mine")
+		cancel(mine)
+		_, err := ks.Open(gone, "", "")
+		must.Is(t, err, mine)
+		open()
+		k := <-opened
+		open, err = ks.shut(t.Context(), testContext)
+		must.Do(t, err)
+		if again, err := ks.Open(t.Context(), "", ""); err != nil || again != k {
+			t.Errorf("got %v and %v, want the connection that is open", again, err)
+		}
+		open()
+	})
+}
+
+// TestDisconnectWhileCodeRuns checks that only connections without running code are ended.
+func TestDisconnectWhileCodeRuns(t *testing.T) {
+	t.Parallel()
+	onClock(t, func(t *testing.T, s *server) {
+		s.kernel = reading(answerNext)
+		ks := s.kernels()
+		printed, err := run(cancelling(t, time.Hour), ks, "x", printing(ks.Disconnect))
+		k := ks.Opened("python")
+		if err != nil || printed != "x" || k.isCut() {
+			t.Errorf("got %q, %v, cut %v; want code that ran to its end", printed, err, k.isCut())
+		}
+		ks.Disconnect()
+		synctest.Wait()
+		if !k.isCut() {
+			t.Error("the connection goes on, and nothing runs")
+		}
+	})
+}
