@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -92,21 +93,29 @@ func (c *client) Write(p []byte) (int, error) {
 }
 func (c *client) Stderr() io.ReadWriter { return &c.stderr }
 
+// printed is output of a program.
+func printed(stdout, stderr, pty string) *process.ProcessEvent {
+	e := &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Stdout{Stdout: []byte(stdout)}}
+	if stderr != "" {
+		e.Output = &process.ProcessEvent_DataEvent_Stderr{Stderr: []byte(stderr)}
+	}
+	if pty != "" {
+		e.Output = &process.ProcessEvent_DataEvent_Pty{Pty: []byte(pty)}
+	}
+	return &process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: e}}
+}
+
+// exitEvent is the end of a program with an exit status.
+func exitEvent(status int32) *process.ProcessEvent {
+	end := &process.ProcessEvent_EndEvent{Exited: true, ExitCode: status, Status: fmt.Sprint("exit status ", status)}
+	return &process.ProcessEvent{Event: &process.ProcessEvent_End{End: end}}
+}
+
 // TestProgramsOfSessions checks how commands and terminals are started, what passes to and from them, and that they end
 // with their session.
 func TestProgramsOfSessions(t *testing.T) {
 	t.Parallel()
-	data := func(stdout, stderr, pty string) *process.ProcessEvent {
-		e := &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Stdout{Stdout: []byte(stdout)}}
-		if stderr != "" {
-			e.Output = &process.ProcessEvent_DataEvent_Stderr{Stderr: []byte(stderr)}
-		}
-		if pty != "" {
-			e.Output = &process.ProcessEvent_DataEvent_Pty{Pty: []byte(pty)}
-		}
-		return &process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: e}}
-	}
-	ends := &process.ProcessEvent{Event: &process.ProcessEvent_End{End: &process.ProcessEvent_EndEvent{Exited: true, ExitCode: 3, Status: "exit status 3"}}}
+	ends := exitEvent(3)
 	const shell = `0s start ["-i" "-l"] as u with map[A:1 LANG:C.UTF-8 LC_ALL:C.UTF-8 TERM:xterm`
 	for name, tt := range map[string]struct {
 		pty    *terminalRequest
@@ -119,11 +128,11 @@ func TestProgramsOfSessions(t *testing.T) {
 		status int
 		failed bool
 	}{
-		"a command": {nil, nil, "line", []*process.ProcessEvent{data("text", "", ""), data("", "oh", ""), ends}, time.Hour,
+		"a command": {nil, nil, "line", []*process.ProcessEvent{printed("text", "", ""), printed("", "oh", ""), ends}, time.Hour,
 			[]string{`0s start ["-l" "-c" "line"] as u with map[A:1] in 0x0`, "0s input typed", "0s end of input", "1s output text"}, "oh", 3, false},
 		"a command is left": {nil, nil, "line", []*process.ProcessEvent{ends}, time.Second / 2,
 			[]string{`0s start ["-l" "-c" "line"] as u with map[A:1] in 0x0`, "0s input typed", "0s end of input", "500ms SIGNAL_SIGKILL"}, "", 0, true},
-		"a terminal": {&terminalRequest{Term: "xterm", Cols: 1 << 16, Rows: 9}, nil, "", []*process.ProcessEvent{data("", "", "text"), ends}, time.Hour,
+		"a terminal": {&terminalRequest{Term: "xterm", Cols: 1 << 16, Rows: 9}, nil, "", []*process.ProcessEvent{printed("", "", "text"), ends}, time.Hour,
 			[]string{shell + "] in 65535x9", "0s input typed", "1s output text"}, "", 3, false},
 		"a terminal of another size": {&terminalRequest{Cols: 7, Rows: 9}, &windowRequest{Cols: 5, Rows: 6}, "", []*process.ProcessEvent{ends}, time.Hour,
 			[]string{shell + "-256color] in 5x6", "0s size 5x6", "0s input typed"}, "", 3, false},
@@ -172,5 +181,66 @@ func TestProgramsThatDoNotStart(t *testing.T) {
 		if end != (exit{}) {
 			t.Errorf("ended with %+v, want nothing", end)
 		}
+	}
+}
+
+// TestWholeSessions checks the answers to a client, and that what it started ends with its session, with its connection
+// or with the server.
+func TestWholeSessions(t *testing.T) {
+	t.Parallel()
+	keys, err := OpenKeys(t.TempDir())
+	must.Do(t, err)
+	for name, tt := range map[string]struct {
+		leave func(session *ssh.Session, client *ssh.Client, end func()) error // after half a second
+		want  error                                                            // of the server
+		last  []string
+		text  string
+	}{
+		"to the end":          {nil, nil, nil, "text"},
+		"the session ends":    {func(s *ssh.Session, _ *ssh.Client, _ func()) error { return s.Close() }, nil, []string{"500ms SIGNAL_SIGKILL"}, ""},
+		"the connection ends": {func(_ *ssh.Session, c *ssh.Client, _ func()) error { return c.Close() }, nil, []string{"500ms SIGNAL_SIGKILL"}, ""},
+		"the server ends":     {func(_ *ssh.Session, _ *ssh.Client, end func()) error { end(); return nil }, context.Canceled, []string{"500ms SIGNAL_SIGKILL"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				j := &journal{began: time.Now()}
+				d := &playedDaemon{journal: j, killed: make(chan struct{}), events: []*process.ProcessEvent{printed("text", "", ""), printed("", "oh", ""), exitEvent(3)}}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				client, served := connectPiped(ctx, t, Config{Sandbox: pipedSandbox(t, d), Keys: keys, Message: func(err error) string { return err.Error() }})
+				session, err := client.NewSession()
+				must.Do(t, err)
+				var stdout, stderr bytes.Buffer
+				session.Stdout, session.Stderr = &stdout, &stderr
+				must.Do(t, session.Setenv("A", "1"))
+				if session.Setenv("LANG", "C") == nil {
+					t.Error("a variable of the client's machine was accepted")
+				}
+				must.Do(t, session.Start("line"))
+				if granted, err := session.SendRequest("exec", true, ssh.Marshal(struct{ Text string }{"line"})); granted || err != nil {
+					t.Errorf("a second program: granted %v, and error %v", granted, err)
+				}
+				if granted, _, err := client.SendRequest("keepalive@openssh.com", true, nil); granted || err != nil {
+					t.Errorf("a keepalive: got %v and error %v, want no as the answer", granted, err)
+				}
+				if tt.leave != nil {
+					<-time.After(time.Second / 2)
+					if err := tt.leave(session, client, cancel); err != nil && !errors.Is(err, io.EOF) {
+						t.Error(err)
+					}
+				}
+				exited, ok := errors.AsType[*ssh.ExitError](session.Wait())
+				if whole := tt.leave == nil; ok != whole || whole && exited.ExitStatus() != 3 || stdout.String() != tt.text {
+					t.Errorf("got %q with the end %v, want %q", &stdout, exited, tt.text)
+				}
+				_ = client.Close()
+				must.Is(t, <-served, tt.want)
+				want := append([]string{`0s start ["-l" "-c" "line"] as u with map[A:1] in 0x0`, "0s end of input"}, tt.last...)
+				if diff := cmp.Diff(want, j.events); diff != "" {
+					t.Errorf("events (-want +got):\n%s", diff)
+				}
+			})
+		})
 	}
 }

@@ -64,12 +64,24 @@ type both struct {
 
 func (b both) Close() error { return errors.Join(b.queue.Close(), b.other.Close()) }
 
+// connectPiped connects a client to a server, in a bubble. served receives the result of the server.
+func connectPiped(ctx context.Context, t *testing.T, config Config) (client *ssh.Client, served <-chan error) {
+	t.Helper()
+	signer, err := readKey(config.Keys.ClientFile)
+	must.Do(t, err)
+	in, out, end := newQueue(), newQueue(), make(chan error, 1)
+	go func() { end <- Serve(ctx, both{in, out}, out, config) }()
+	conn, channels, requests, err := ssh.NewClientConn(streams{both{out, in}, in}, "sandbox", &ssh.ClientConfig{
+		User: "u", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.FixedHostKey(config.Keys.Host.PublicKey()),
+	})
+	must.Do(t, err)
+	return ssh.NewClient(conn, channels, requests), end
+}
+
 // TestTimesOfHandshakes checks for how long a client may take until it is in, and that it may then stay.
 func TestTimesOfHandshakes(t *testing.T) {
 	t.Parallel()
 	keys, err := OpenKeys(t.TempDir())
-	must.Do(t, err)
-	signer, err := readKey(keys.ClientFile)
 	must.Do(t, err)
 	for name, tt := range map[string]struct {
 		handshake, want time.Duration
@@ -90,16 +102,9 @@ func TestTimesOfHandshakes(t *testing.T) {
 				}
 			})
 			synctest.Test(t, func(t *testing.T) {
-				in, out := newQueue(), newQueue()
-				served := make(chan error, 1)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				go func() { served <- Serve(ctx, both{in, out}, out, Config{Keys: keys, Handshake: tt.handshake}) }()
-				conn, channels, requests, err := ssh.NewClientConn(streams{both{out, in}, in}, "sandbox", &ssh.ClientConfig{
-					User: "u", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.FixedHostKey(keys.Host.PublicKey()),
-				})
-				must.Do(t, err)
-				client := ssh.NewClient(conn, channels, requests)
+				client, served := connectPiped(ctx, t, Config{Keys: keys, Handshake: tt.handshake})
 				<-time.After(2 * tt.want)
 				for range 2 * DefaultMaxChannels { // one after the other
 					session, err := client.NewSession()
