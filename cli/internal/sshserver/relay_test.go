@@ -38,6 +38,14 @@ func (j *journal) note(format string, args ...any) {
 	j.events = append(j.events, time.Since(j.began).String()+" "+fmt.Sprintf(format, args...))
 }
 
+// all returns the events, once nothing else happens. The caller must be in a bubble.
+func (j *journal) all() []string {
+	synctest.Wait()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.events)
+}
+
 // relayDaemon is a sandbox that runs one relay, as a test plays it.
 type relayDaemon struct {
 	processconnect.UnimplementedProcessHandler
@@ -233,10 +241,11 @@ func TestTimesOfSocketRelays(t *testing.T) {
 				}
 				s.forwardSocket(ctx, o)
 				s.running.Wait()
+				events := j.all()
 				if tt.refuses != nil { // its input ends when the relay does, and this may come in time
-					j.events = slices.DeleteFunc(j.events, func(event string) bool { return strings.HasSuffix(event, "end of input") })
+					events = slices.DeleteFunc(events, func(event string) bool { return strings.HasSuffix(event, "end of input") })
 				}
-				if diff := cmp.Diff(tt.want, j.events); diff != "" || broke != tt.broke {
+				if diff := cmp.Diff(tt.want, events); diff != "" || broke != tt.broke {
 					t.Errorf("the sandbox was looked at %d times, want %d; events (-want +got):\n%s", broke, tt.broke, diff)
 				}
 			})
@@ -375,10 +384,10 @@ func TestTimesOfPorts(t *testing.T) {
 					}()
 				}
 				s.forward(ctx, o)
-				synctest.Wait()
-				slices.Sort(j.events) // the end of the relay and of the channel come together
+				events := j.all()
+				slices.Sort(events) // the end of the relay and of the channel come together
 				slices.Sort(tt.want)
-				if diff := cmp.Diff(tt.want, j.events); diff != "" || broke != tt.broke {
+				if diff := cmp.Diff(tt.want, events); diff != "" || broke != tt.broke {
 					t.Errorf("the sandbox was looked at %d times, want %d; events (-want +got):\n%s", broke, tt.broke, diff)
 				}
 			})

@@ -158,7 +158,7 @@ func TestProgramsOfSessions(t *testing.T) {
 					t.Errorf("ended with %+v and error %v, as the process %d; want the status %d", end, err, c.pid, tt.status)
 				}
 				s.running.Wait()
-				if diff := cmp.Diff(tt.want, j.events); diff != "" || channel.stderr.String() != tt.stderr {
+				if diff := cmp.Diff(tt.want, j.all()); diff != "" || channel.stderr.String() != tt.stderr {
 					t.Errorf("the error output is %q; events (-want +got):\n%s", &channel.stderr, diff)
 				}
 				if !c.mu.TryLock() {
@@ -231,13 +231,13 @@ func TestWholeSessions(t *testing.T) {
 					}
 				}
 				exited, ok := errors.AsType[*ssh.ExitError](session.Wait())
-				if whole := tt.leave == nil; ok != whole || whole && exited.ExitStatus() != 3 || stdout.String() != tt.text {
+				if ended := ok && exited.ExitStatus() == 3; ended != (tt.leave == nil) || stdout.String() != tt.text {
 					t.Errorf("got %q with the end %v, want %q", &stdout, exited, tt.text)
 				}
 				_ = client.Close()
 				must.Is(t, <-served, tt.want)
 				want := append([]string{`0s start ["-l" "-c" "line"] as u with map[A:1] in 0x0`, "0s end of input"}, tt.last...)
-				if diff := cmp.Diff(want, j.events); diff != "" {
+				if diff := cmp.Diff(want, j.all()); diff != "" {
 					t.Errorf("events (-want +got):\n%s", diff)
 				}
 			})
