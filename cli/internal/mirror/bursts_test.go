@@ -101,6 +101,36 @@ func TestBurstsOfChanges(t *testing.T) {
 	})
 }
 
+// TestShrunkWhileWatched checks that a watch goes on after a file became shorter while it was sent, because another change
+// follows.
+func TestShrunkWhileWatched(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "a")
+	must.Do(t, os.WriteFile(file, make([]byte, 100), 0o600))
+	root, err := os.OpenRoot(dir)
+	must.Do(t, err)
+	defer root.Close()
+	synctest.Test(t, func(t *testing.T) {
+		d := emptyDaemon{started: func() { // the list of the sandbox comes after that of this machine
+			if err := os.Truncate(file, 50); err != nil {
+				t.Error(err)
+			}
+		}}
+		w, changes := newWaiting(dir, 1)
+		w.m.Sandbox = d.sandbox(t)
+		mine, began := errors.New("mine"), time.Now()
+		time.AfterFunc(time.Second, func() { changes.ended <- mine })
+		err := w.run(t.Context(), root, func(all []Change) error {
+			t.Errorf("got the changes %v, which were not made", all)
+			return nil
+		})
+		if !errors.Is(err, mine) || time.Since(began) != time.Second {
+			t.Errorf("got %v after %v, want the end of the sandbox", err, time.Since(began))
+		}
+	})
+}
+
 // TestEqualEntries checks which differences of two entries matter.
 func TestEqualEntries(t *testing.T) {
 	t.Parallel()
