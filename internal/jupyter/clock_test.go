@@ -123,6 +123,51 @@ func TestPeerThatReadsNothing(t *testing.T) {
 	})
 }
 
+// TestCloseTakesNoTime checks that the peer learns that the connection was closed, and that the end waits for no ping.
+func TestCloseTakesNoTime(t *testing.T) {
+	t.Parallel()
+	ended := make(chan error, 1)
+	onClock(t, func(socket *websocket.Conn, _ <-chan struct{}) {
+		_, _, err := socket.ReadMessage()
+		ended <- err
+	}, func(c *Conn) {
+		start := time.Now()
+		first := c.Close()
+		if again := c.Close(); again != first { //nolint:errorlint // the error itself
+			t.Errorf("closed with %v, and then with %v, want the same", first, again)
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("the end took %v, want no time", took)
+		}
+		if _, err := c.Receive(); err == nil {
+			t.Error("got a message of a connection that is closed")
+		}
+	})
+	if err := <-ended; !websocket.IsCloseError(err, websocket.CloseNormalClosure) {
+		t.Errorf("the peer got %v, want a normal end", err)
+	}
+}
+
+// TestSendAfterBadMessage checks that a message that cannot be encoded does not keep others from being sent.
+func TestSendAfterBadMessage(t *testing.T) {
+	t.Parallel()
+	onClock(t, func(socket *websocket.Conn, _ <-chan struct{}) { echo(socket) }, func(c *Conn) {
+		for _, content := range []string{"{", "{}"} {
+			err := c.Send(&Message{Channel: Shell, Header: NewHeader("x", "s", "u"), Content: []byte(content)})
+			if (err == nil) != (content == "{}") {
+				t.Errorf("%s: got %v", content, err)
+			}
+			if !c.writing.TryLock() {
+				t.Fatalf("after %s, nothing else can be sent", content)
+			}
+			c.writing.Unlock()
+		}
+		if m, err := c.Receive(); err != nil || m.Header.MsgType != "x" {
+			t.Errorf("got %+v, %v, want what was sent", m, err)
+		}
+	})
+}
+
 func timedOut(err error) bool {
 	timeout, ok := errors.AsType[net.Error](err)
 	return ok && timeout.Timeout()

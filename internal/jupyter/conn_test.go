@@ -1,7 +1,9 @@
 package jupyter
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -183,6 +185,19 @@ func TestTooBig(t *testing.T) {
 	}
 }
 
+// TestLargestMessage checks the largest size of a message that is read, by the header of a frame whose bytes never come.
+func TestLargestMessage(t *testing.T) {
+	t.Parallel()
+	for size, refused := range map[uint64]bool{MaxMessage: false, MaxMessage + 1: true} {
+		c := dial(t, nil, func(s *websocket.Conn) {
+			_, _ = s.NetConn().Write(binary.BigEndian.AppendUint64([]byte{0x81, 127}, size))
+		})
+		if _, err := c.Receive(); err == nil || errors.Is(err, websocket.ErrReadLimit) != refused {
+			t.Errorf("%d bytes: got %v, want %v: %v", size, err, websocket.ErrReadLimit, refused)
+		}
+	}
+}
+
 // late is an error of a network, which may be a timeout.
 type late bool
 
@@ -231,6 +246,20 @@ func TestConnKeepsNoLargeBuffer(t *testing.T) {
 		}
 		if kept := c.buffer.Cap(); kept > keptBuffer || size < keptBuffer && kept < size {
 			t.Errorf("after a message of %d bytes, %d bytes are kept", size, kept)
+		}
+	}
+}
+
+// TestLargestKeptBuffer checks the size up to which a buffer is kept.
+func TestLargestKeptBuffer(t *testing.T) {
+	t.Parallel()
+	c := dial(t, nil, echo)
+	for size, kept := range map[int]bool{keptBuffer: true, keptBuffer + 1: false} {
+		c.buffer = *bytes.NewBuffer(make([]byte, 0, size))
+		must.Do(t, c.Send(&Message{Header: NewHeader("stream", "s", "u"), Channel: "iopub"}))
+		_, err := c.Receive()
+		if must.Do(t, err); c.buffer.Cap() == size != kept {
+			t.Errorf("a buffer of %d bytes: %d are left, want that it is kept: %v", size, c.buffer.Cap(), kept)
 		}
 	}
 }

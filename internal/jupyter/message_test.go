@@ -75,3 +75,17 @@ func TestContents(t *testing.T) {
 		t.Errorf("got the date %q and error %v, want none", date, err)
 	}
 }
+
+// TestEncode checks that content that cannot be encoded is a mistake in this program.
+func TestEncode(t *testing.T) {
+	t.Parallel()
+	if got := string(Encode(InputReply{Value: "x"})); got != `{"value":"x"}` {
+		t.Errorf("got %s", got)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a function was encoded, want a panic")
+		}
+	}()
+	Encode(func() {})
+}

@@ -45,6 +45,9 @@ func TestFaultsOfRequests(t *testing.T) {
 		if cut := len(ks.requests) > 0; started != tt.started || !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) || cut != tt.cut {
 			t.Errorf("%s: started %v with error %v and %d turns, want %v, %v and a cut: %v", name, started, err, len(ks.requests), tt.started, tt.want, tt.cut)
 		}
+		if broke := name == "it breaks off"; broke != errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%s: got error %v, want that of the connection: %v", name, err, broke)
+		}
 	}
 }
 

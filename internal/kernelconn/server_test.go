@@ -5,11 +5,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,11 +44,15 @@ type server struct {
 	rest     http.HandlerFunc          // of Jupyter
 	settle   func(context.Context) bool
 	dialled  func(context.Context)
+	gone     func(error) bool
+	dialer   *websocket.Dialer
+	made     atomic.Pointer[time.Time] // what the last call of Settle was told
+	unclosed atomic.Int32              // the answers whose bodies were not closed
 }
 
 func newServer(t testing.TB) *server {
 	t.Helper()
-	s := &server{t: t, http: clienttest.New(t)}
+	s := &server{t: t, http: clienttest.New(t), dialer: websocket.DefaultDialer}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	s.url = server.URL
@@ -68,10 +76,43 @@ func (s *server) kernelsOf(o Options) *Kernels {
 	}
 	ks := New(o)
 	s.t.Cleanup(func() {
+		ks.mu.Lock()
+		opened := slices.Collect(maps.Values(ks.open))
+		ks.mu.Unlock()
 		ks.Close()
 		background.Wait()
+		s.checkLeft(ks, opened)
 	})
 	return ks
+}
+
+// checkLeft checks that calls that have returned left nothing behind.
+func (s *server) checkLeft(ks *Kernels, opened []*Kernel) {
+	s.t.Helper()
+	for _, k := range opened {
+		if n := k.inTurn.Load(); n != 0 || len(k.turn) > 0 || k.unfinished() != nil {
+			s.t.Errorf("%d calls are in turn at %s, %d hold it, and the execution in progress is %+v; want none", n, k.id, len(k.turn), k.unfinished())
+		}
+	}
+	for key, turn := range ks.requests {
+		if turn.users != 0 || len(turn.held) > 0 {
+			s.t.Errorf("%d requests use the turn of %s, and %d hold it; want none", turn.users, key, len(turn.held))
+		}
+	}
+	if len(ks.ending) > 0 || len(ks.opening) > 0 || s.unclosed.Load() != 0 {
+		s.t.Errorf("%d gates are shut, %d calls open a connection, and %d answers are open; want none", len(ks.ending), len(ks.opening), s.unclosed.Load())
+	}
+}
+
+// answerBody is the body of an answer. It records that it was closed.
+type answerBody struct {
+	io.ReadCloser
+	close func()
+}
+
+func (b answerBody) Close() error {
+	b.close()
+	return b.ReadCloser.Close()
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -104,19 +145,26 @@ func (s *server) Do(ctx context.Context, _ int, method, path string, body []byte
 	if err != nil {
 		return nil, err
 	}
-	return s.http.Do(r)
+	response, err := s.http.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	s.unclosed.Add(1)
+	response.Body = answerBody{response.Body, sync.OnceFunc(func() { s.unclosed.Add(-1) })}
+	return response, nil
 }
 
 func (s *server) Dial(ctx context.Context, path string) (*jupyter.Conn, error) {
 	if s.dialled != nil {
 		s.dialled(ctx)
 	}
-	return jupyter.Dial(ctx, websocket.DefaultDialer, "ws"+strings.TrimPrefix(s.url, "http")+path, nil)
+	return jupyter.Dial(ctx, s.dialer, "ws"+strings.TrimPrefix(s.url, "http")+path, nil)
 }
 
-func (s *server) Gone(error) bool { return false }
+func (s *server) Gone(err error) bool { return s.gone != nil && s.gone(err) }
 
-func (s *server) Settle(ctx context.Context, _ time.Time) bool {
+func (s *server) Settle(ctx context.Context, made time.Time) bool {
+	s.made.Store(&made)
 	return s.settle != nil && s.settle(ctx)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -18,7 +17,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 	"github.com/e2bctl/e2bctl/internal/must"
-	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // An interrupt without effect is followed by a restart, and that by the end of
@@ -129,44 +127,6 @@ func TestStopThatKills(t *testing.T) {
 	}
 	if _, err := run(t.Context(), ks, "x", Handler{}); err != nil {
 		t.Errorf("the one after that: %v", err)
-	}
-}
-
-// Code may keep its kernel from reporting that it began. This shows because the
-// server reports the kernel as idle: then no other client's code is running.
-func TestCodeThatKeepsItsKernelFromSpeaking(t *testing.T) {
-	t.Parallel()
-	s := newServer(t)
-	sent := make(chan struct{})
-	s.rest = func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet {
-			_, _ = io.WriteString(w, `{"execution_state":"idle"}`)
-			return
-		}
-		w.WriteHeader(http.StatusNoContent)
-	}
-	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
-		if jupytertest.Code(m) == "hang" {
-			close(sent)
-			return
-		}
-		k.Begin(m)
-		k.Reply(m, "ok")
-		k.Status(m, "idle")
-	})
-	ks := s.kernels()
-	ks.Timings.InterruptPause = time.Millisecond
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { <-sent; cancel() }()
-	if _, err := run(ctx, ks, "hang", Handler{}); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	ctx = patience.Context(t)
-	if _, err := run(ctx, ks, "x", Handler{}); !errors.Is(err, ErrRestarted) {
-		t.Errorf("the next: %v", err)
-	}
-	if _, err := run(ctx, ks, "x", Handler{}); err != nil {
-		t.Errorf("the one after it: %v", err)
 	}
 }
 

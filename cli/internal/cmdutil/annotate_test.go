@@ -2,8 +2,10 @@ package cmdutil
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 
@@ -52,5 +54,42 @@ func TestMaskingComesFirst(t *testing.T) {
 	f.Mask("other")
 	if log.Len() > 0 {
 		t.Errorf("%q is written to a file, without a secret, or without --annotate", &log)
+	}
+}
+
+// inner is a transport that answers nothing.
+type inner struct{ requests int }
+
+func (i *inner) RoundTrip(*http.Request) (*http.Response, error) {
+	i.requests++
+	return nil, errors.ErrUnsupported
+}
+
+// TestEachSecretIsMasked checks that each header with a secret is masked once, that a request does not wait for another
+// one, and that the transport keeps as many connections as that of the SDK.
+func TestEachSecretIsMasked(t *testing.T) {
+	t.Parallel()
+	m := NewFactory(NewIOStreams(nil, nil, nil), nil).newMasking()
+	if transport := m.RoundTripper.(*http.Transport); transport.MaxIdleConns != 512 || transport.MaxIdleConnsPerHost != 512 {
+		t.Errorf("%d connections are kept, %d to one host; want 512", transport.MaxIdleConns, transport.MaxIdleConnsPerHost)
+	}
+	var masked []string
+	to := &inner{}
+	m.RoundTripper, m.mask = to, func(secret string) { masked = append(masked, secret) }
+	for range 2 {
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		for _, header := range []string{protocol.HeaderAPIKey, protocol.HeaderAccess, protocol.HeaderTraffic, "X-Other"} {
+			request.Header.Set(header, "secret of "+header)
+		}
+		_, err := m.RoundTrip(request)
+		must.Is(t, err, errors.ErrUnsupported)
+		if !m.mu.TryLock() {
+			t.Fatal("a request keeps the lock")
+		}
+		m.mu.Unlock()
+	}
+	want := []string{"secret of " + protocol.HeaderAPIKey, "secret of " + protocol.HeaderAccess, "secret of " + protocol.HeaderTraffic}
+	if !slices.Equal(masked, want) || to.requests != 2 {
+		t.Errorf("masked %q, and sent %d requests; want %q and 2", masked, to.requests, want)
 	}
 }

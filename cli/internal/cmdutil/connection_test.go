@@ -27,8 +27,12 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// TestMain lets this binary be the user's local cloud, which is another process.
+// TestMain lets this binary be the user's local cloud, which is another process. As e2bctl, which a test must not start,
+// it would run all tests again.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
+		panic("this is no e2bctl: " + strings.Join(os.Args, " "))
+	}
 	url := os.Getenv("CMDUTIL_TEST_CLOUD")
 	if url == "" {
 		m.Run()

@@ -52,7 +52,8 @@ func (d *daemon) Stat(_ context.Context, r *rpc.Request[filesystem.StatRequest])
 }
 
 func (d *daemon) Start(_ context.Context, r *rpc.Request[process.StartRequest], to *rpc.ServerStream[process.StartResponse]) error {
-	d.ran = append(d.ran, strings.Join(r.Msg.GetProcess().GetArgs(), " "))
+	program := r.Msg.GetProcess()
+	d.ran = append(d.ran, program.GetCmd()+" "+strings.Join(program.GetArgs(), " "))
 	if d.output == "" {
 		return rpc.NewError(rpc.CodePermissionDenied, errors.New("refused"))
 	}
