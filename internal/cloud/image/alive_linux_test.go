@@ -1,0 +1,90 @@
+package image
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
+)
+
+// TestLocksAreReleased checks that no call keeps a lock. It runs before the tests that would wait for it.
+func TestLocksAreReleased(t *testing.T) { //nolint:paralleltest // see above
+	w := newWorld(t, nil)
+	id, err := w.layers.Make(func(string) error { return nil })
+	must.Do(t, err)
+	c, locks, p := w.cache, &w.locks, &pull{Puller: w.Puller}
+	f := &found{asked: "sha256:1", digest: "sha256:1", blobs: []blob{{chain: "chain"}}}
+	release := func() {}
+	for _, call := range []struct {
+		name string
+		mu   *sync.Mutex
+		do   func() error
+	}{
+		{"get of none", &c.mu, func() error { c.get("chain"); return nil }},
+		{"put", &c.mu, func() error { return c.put("chain", 0, id) }},
+		{"has", &c.mu, func() error { c.has("chain"); return nil }},
+		{"touch", &c.mu, func() error { c.touch(f); return nil }},
+		{"putImage", &c.mu, func() error { c.putImage(f); return nil }},
+		{"image", &c.mu, func() error { c.image("sha256:1"); return nil }},
+		{"image of none", &c.mu, func() error { c.image("sha256:2"); return nil }},
+		{"uses", &c.mu, func() error { c.uses(); return nil }},
+		{"drop", &c.mu, func() error { return c.drop("chain") }},
+		{"image without a layer", &c.mu, func() error { c.image("sha256:1"); return nil }},
+		{"drop of none", &c.mu, func() error { return c.drop("chain") }},
+		{"lock", &locks.mu, func() (err error) { release, err = locks.lock(t.Context(), "name"); return err }},
+		{"release", &locks.mu, func() error { release(); return nil }},
+		{"count", &p.mu, func() error { return p.count(1) }},
+		{"progress", &p.mu, func() error { p.progress("a line"); return nil }},
+		{"holdUntilEnd", &p.mu, func() error { p.holdUntilEnd(id); return nil }},
+	} {
+		if must.Do(t, call.do()); !call.mu.TryLock() {
+			t.Fatalf("%s keeps the lock", call.name)
+		}
+		call.mu.Unlock()
+	}
+	w.layers.Release(id)
+}
+
+// counted is a connection that counts while it is open.
+type counted struct {
+	net.Conn
+	ends func()
+}
+
+func (c counted) Close() error {
+	c.ends()
+	return c.Conn.Close()
+}
+
+// TestCloseEndsConnections checks that a closed puller has no connection to a registry, of any kind.
+func TestCloseEndsConnections(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	var open atomic.Int64
+	all := w.remote.transport
+	for _, one := range []*http.Transport{all.secure, all.lax, all.outside} {
+		one.DialContext = func(ctx context.Context, to, address string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, to, address)
+			open.Add(1)
+			return counted{conn, sync.OnceFunc(func() { open.Add(-1) })}, err
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.registry.URL+"/v2/", nil)
+		must.Do(t, err)
+		res, err := one.RoundTrip(r)
+		must.Do(t, err)
+		_, err = io.Copy(io.Discard, res.Body)
+		must.Do(t, err)
+		must.Do(t, res.Body.Close())
+	}
+	if n := open.Load(); n != 3 {
+		t.Errorf("%d connections are kept for the next image, want 3", n)
+	}
+	if w.Close(); open.Load() != 0 {
+		t.Errorf("%d connections are left, want none", open.Load())
+	}
+}
