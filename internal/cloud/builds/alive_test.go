@@ -15,6 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestNothingIsWaitedFor checks what makes builds wait forever if it is wrong: a lock that a call of the
@@ -158,4 +159,27 @@ func TestCommandsAreNotWaitedFor(t *testing.T) { //nolint:paralleltest // see ab
 		t.Fatalf("got error %v, want at once that the start command failed", err)
 	}
 	r.close()
+}
+
+// TestCloseWaitsForNothing checks that Close ends a build whose command does not end, and a fetch that gets
+// no answer. It runs before the tests that would wait for them.
+func TestCloseWaitsForNothing(t *testing.T) { //nolint:paralleltest // see above
+	w := newWorld()
+	s, images := w.withImages(t, map[string]image.Image{"python:3": {Digest: "sha256:1"}})
+	images.stop = make(chan struct{})
+	id := s.request(t, "job")
+	s.begin(t, id, "block")
+	patience.Receive(t, "a step that blocks", w.blocked)
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	_, err := s.FromImage(gone, "", "python:3")
+	must.Is(t, err, context.Canceled)
+	if !soon(t, func(context.Context) { s.Close() }) {
+		t.Error("Close waits for a build or a fetch")
+		close(w.block)
+		close(images.stop)
+	}
+	if status, log := s.end(t, id); status.Failure == nil || status.Failure.Message != errEnded.Error() {
+		t.Errorf("got %s %+v, want %v:\n%s", status.Status, status.Failure, errEnded, log)
+	}
 }
