@@ -1,10 +1,17 @@
 package image
 
 import (
+	"context"
+	"fmt"
 	"sync"
 	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestLocksAreReleased checks that no call keeps a lock. It runs before the tests that would wait for it.
@@ -43,4 +50,41 @@ func TestLocksAreReleased(t *testing.T) { //nolint:paralleltest // see above
 		call.mu.Unlock()
 	}
 	w.layers.Release(id)
+}
+
+// TestPullEnds checks that no pull waits for a lock, a place or a layer that an earlier one has not given back.
+// It runs before the tests that would wait for it.
+func TestPullEnds(t *testing.T) { //nolint:paralleltest // see above
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	w := newWorld(t, nil)
+	var all []v1.Layer
+	for i := range maxDownloads + 2 {
+		all = append(all, layerOf(t, types.OCILayer, fmt.Sprint(i), "text"))
+	}
+	for _, ref := range []string{w.push(t, "one", imageOf(t, all...)), w.push(t, "two", imageOf(t, all[1:]...)), w.host() + "/one"} {
+		img, err := w.Pull(ctx, ref, nil, nil)
+		must.Do(t, err)
+		if len(w.downloads) != 0 || len(w.locks.all) != 0 {
+			t.Fatalf("%s: %d downloads and %d locks are left, want none", ref, len(w.downloads), len(w.locks.all))
+		}
+		w.layers.Release(img.Layers...)
+	}
+	release, err := w.locks.lock(ctx, "name")
+	must.Do(t, err)
+	next := make(chan error, 1)
+	go func() {
+		release, err := w.locks.lock(ctx, "name")
+		if err == nil {
+			release()
+		}
+		next <- err
+	}()
+	patience.Until(t, "another call waits for the lock", func() bool {
+		w.locks.mu.Lock()
+		defer w.locks.mu.Unlock()
+		return w.locks.all["name"].users == 2
+	})
+	release()
+	must.Do(t, <-next)
 }
