@@ -174,6 +174,7 @@ func TestFailures(t *testing.T) {
 		"a value too few":     {step("ENV", "A"), "2", "ENV has 1 args"},
 		"no values":           {step("ENV"), "2", "ENV has 0 args"},
 		"a bad variable":      {step("ARG", "A B", "c"), "2", `ARG has "A B"`},
+		"a bad value":         {step("ENV", "B", "a\x00b"), "2", `ENV has "B"`},
 		"much environment":    {step("ENV", "A", strings.Repeat("x", maxEnvs)), "2", "ENV: the variables are too large"},
 		"no user":             {step("USER"), "2", "USER has 0 args"},
 		"a bad user":          {step("USER", "-a"), "2", "USER '-a': it must be the name"},
@@ -194,7 +195,8 @@ func TestFailures(t *testing.T) {
 			id := s.request(t, "job")
 			must.Do(t, s.Start(id.template, id.build, tt.spec))
 			status, log := s.end(t, id)
-			if status.Status != templates.Failed || status.Failure.Step != tt.step || !strings.Contains(status.Failure.Message, tt.want) {
+			died := strings.Contains(tt.want, "its sandbox ended")
+			if status.Status != templates.Failed || status.Failure.Step != tt.step || !strings.Contains(status.Failure.Message, tt.want) || strings.Contains(status.Failure.Message, "its sandbox ended") != died {
 				t.Fatalf("got %s %+v, want a failure of step %s with %q", status.Status, status.Failure, tt.step, tt.want)
 			}
 			if !strings.Contains(log, tt.step+" ERROR Build failed: ") {

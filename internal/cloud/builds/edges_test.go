@@ -13,6 +13,9 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
@@ -487,5 +490,102 @@ func TestTail(t *testing.T) {
 				t.Errorf("%d lines: line %d is %q", n, i, e.Message)
 			}
 		}
+	}
+}
+
+// TestTurnOfABuild checks that a build runs at once if it has a place, and otherwise says that it waits. It
+// waits no longer than its context, whose cause it returns.
+func TestTurnOfABuild(t *testing.T) {
+	t.Parallel()
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(errDeleted)
+	for taken, want := range map[int]error{maxRunning - 1: nil, maxRunning: errDeleted} {
+		r := &run{Builder: &Builder{slots: make(chan struct{}, maxRunning)}, job: &job{log: &Log{}}}
+		for range taken {
+			r.slots <- struct{}{}
+		}
+		if err := r.wait(ended); !errors.Is(err, want) || r.step != stepBase || len(r.slots) != maxRunning {
+			t.Errorf("with %d that run: got error %v, %d that run and the step %q, want %v", taken, err, len(r.slots), r.step, want)
+		}
+		var said []string
+		for _, e := range r.job.log.entries {
+			said = append(said, e.Step+" "+e.Message)
+		}
+		if text := strings.Join(said, "\n"); want == nil && text != "" || want != nil && text != "base Waiting for other builds: 4 run at once" {
+			t.Errorf("with %d that run: got the log %q", taken, text)
+		}
+	}
+}
+
+// TestEndedBuildIsCounted checks that the end of a build makes the oldest ended build forgotten if there are
+// too many.
+func TestEndedBuildIsCounted(t *testing.T) {
+	t.Parallel()
+	s := newWorld().serve(t, t.TempDir())
+	for i := range maxJobs {
+		j := &job{id: fmt.Sprint(i), log: &Log{}, status: templates.Ready, cancel: func(error) {}}
+		s.jobs[j.id], s.order = j, append(s.order, j)
+	}
+	id := s.request(t, "job")
+	s.begin(t, id)
+	s.end(t, id)
+	if len(s.order) != maxJobs || len(s.jobs) != maxJobs || s.jobs["0"] != nil || s.jobs[id.build] == nil {
+		t.Errorf("got %d builds in order and %d by id, want %d without the oldest", len(s.order), len(s.jobs), maxJobs)
+	}
+}
+
+// TestFailureThatCannotBeStored checks that the log of the server tells of a failure that cannot be stored,
+// and says nothing if the build has ended already.
+func TestFailureThatCannotBeStored(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	s := newWorld().serve(t, t.TempDir(), func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	id := s.request(t, "job")
+	must.Do(t, s.all.Begin(id.template, id.build))
+	storetest.FailNth(s.store, 1)
+	s.fail(id.template, id.build, templates.Failure{Message: "first"})
+	storetest.Mend(s.store)
+	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "that a build failed cannot be stored") || !strings.Contains(got, "build="+id.build) {
+		t.Errorf("got the log %q", got)
+	}
+	log.Reset()
+	for _, message := range []string{"second", "third"} { // the third is too late
+		s.fail(id.template, id.build, templates.Failure{Message: message})
+	}
+	if status, _ := s.now(t, id); log.String() != "" || status.Failure == nil || status.Failure.Message != "second" {
+		t.Errorf("got %+v and the log %q, want the second failure and nothing", status.Failure, log.String())
+	}
+}
+
+// brokenSharing cannot merge layers.
+type brokenSharing struct{}
+
+func (brokenSharing) Merge(context.Context, []string, string) error { return errBroken }
+
+// TestManyLayers checks that the layers of a build are merged once they are too many, and that the build
+// fails in the step whose layer cannot be merged.
+func TestManyLayers(t *testing.T) {
+	t.Parallel()
+	lines := make([]string, layers.MaxChain+1)
+	for i := range lines {
+		lines[i] = fmt.Sprintf("print %d", i)
+	}
+	w := newWorld()
+	w.sharing = lifecycletest.Sharing
+	s := w.serve(t, t.TempDir())
+	for n, want := range map[int]int{layers.MaxChain: layers.MaxChain, layers.MaxChain + 1: 1} {
+		if build, _ := s.built(t, "job", running(lines[:n]...)); len(build.Layers) != want {
+			t.Errorf("%d steps: got %d layers, want %d", n, len(build.Layers), want)
+		}
+	}
+	w = newWorld()
+	w.sharing = func() layers.Sharing { return brokenSharing{} }
+	s = w.serve(t, t.TempDir())
+	id := s.request(t, "job")
+	s.begin(t, id, lines...)
+	status, _ := s.end(t, id)
+	f := status.Failure
+	if f == nil || f.Step != fmt.Sprint(len(lines)) || !strings.HasPrefix(f.Message, "saving the files of the step: ") || !strings.HasSuffix(f.Message, errBroken.Error()) {
+		t.Errorf("got %s %+v, want the last step to fail with %v", status.Status, f, errBroken)
 	}
 }

@@ -183,8 +183,8 @@ func (s *fakeSandbox) Close() error {
 
 // fakeProcesses runs a few commands, and ignores all others. print writes its words as a line, part
 // without an end of line, and warn to standard error. who writes its user and directory. fail
-// fails, refuse is not started, and flood writes much output. sleep never ends, block waits for the
-// test, and die ends the sandbox.
+// fails, exit fails without output, and third fails until its third run. refuse is not started, and flood
+// writes much output. sleep never ends, block waits for the test, and die ends the sandbox.
 type fakeProcesses struct {
 	processconnect.UnimplementedProcessHandler
 	world   *world
@@ -196,6 +196,12 @@ func (p *fakeProcesses) Start(ctx context.Context, r *connect.Request[process.St
 	line := args[len(args)-1]
 	p.world.mu.Lock()
 	p.world.ran = append(p.world.ran, line)
+	runs := 0
+	for _, ran := range p.world.ran {
+		if ran == line {
+			runs++
+		}
+	}
 	p.world.mu.Unlock()
 	send := func(e *process.ProcessEvent) { _ = stream.Send(&process.StartResponse{Event: e}) }
 	data := func(stdout, stderr string) {
@@ -221,6 +227,12 @@ func (p *fakeProcesses) Start(ctx context.Context, r *connect.Request[process.St
 	case "fail":
 		data("", "broken\n \n")
 		end.ExitCode, end.Error = 3, proto.String("exit status 3")
+	case "exit":
+		end.ExitCode = 4
+	case "third":
+		if runs < 3 {
+			end.ExitCode = 1
+		}
 	case "refuse":
 		return connect.NewError(connect.CodeUnauthenticated, errors.New("invalid username: 'nosuch'"))
 	case "flood":

@@ -147,6 +147,8 @@ func TestFetchesAreShared(t *testing.T) {
 	}
 	_, err := s.FromImage(gone, "", "other")
 	must.Is(t, err, ErrFetches)
+	_, err = s.FromImage(gone, "", "python:3") // shares a fetch
+	must.Is(t, err, context.Canceled)
 	close(images.stop)
 	must.Do(t, group.Wait())
 	s.work.Wait()

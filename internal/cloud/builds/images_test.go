@@ -2,6 +2,8 @@ package builds
 
 import (
 	"context"
+	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -93,6 +95,75 @@ func TestFromImage(t *testing.T) {
 	}
 }
 
+// keyInLog matches the key of a step at the end of a line.
+var keyInLog = regexp.MustCompile(` \[[0-9a-f]{64}\]$`)
+
+// TestBaseIsLogged checks the lines of the log about the base of a build: its name and key, a note for a
+// built-in template, and a note for an image whose own command is not run.
+func TestBaseIsLogged(t *testing.T) {
+	t.Parallel()
+	s, _ := newWorld().withImages(t, map[string]image.Image{
+		"runs":  {Digest: "sha256:1", Config: image.Config{Entrypoint: []string{"python3"}, Cmd: []string{"-i", "x"}}},
+		"plain": {Digest: "sha256:2"},
+	})
+	s.built(t, "parent", running())
+	const own = "base INFO the image's own command is run in no sandbox unless it is the start command: python3 -i x"
+	builtIn := func(from, name string) string {
+		return "base INFO " + from + " is the built-in template " + name + " of this local cloud: sandboxes see the programs of this machine"
+	}
+	for _, tt := range []struct {
+		spec Spec
+		want []string
+	}{
+		{Spec{FromImage: "e2bdev/base"}, []string{"base INFO [base] FROM e2bdev/base", builtIn("e2bdev/base", "base")}},
+		{Spec{FromTemplate: "code-interpreter-v1"}, []string{"base INFO [base] FROM code-interpreter-v1", builtIn("code-interpreter-v1", "code-interpreter-v1")}},
+		{Spec{FromTemplate: "parent"}, []string{"base INFO [base] FROM parent"}},
+		{Spec{FromImage: "plain"}, []string{"base INFO pulling plain", "base INFO [base] FROM plain sha256:2"}},
+		{Spec{FromImage: "runs"}, []string{"base INFO pulling runs", "base INFO [base] FROM runs sha256:1", own}},
+		{Spec{FromImage: "runs", Ready: "print"}, []string{"base INFO pulling runs", "base INFO [base] FROM runs sha256:1", own}},
+		{Spec{FromImage: "runs", Start: "print"}, []string{"base INFO pulling runs", "base INFO [base] FROM runs sha256:1"}},
+		{Spec{FromImage: "plain", Stages: []Stage{{Name: "a", FromImage: "runs"}}}, []string{
+			"a/base INFO pulling runs", "a/base INFO [base] FROM runs sha256:1", "base INFO pulling plain", "base INFO [base] FROM plain sha256:2",
+		}},
+	} {
+		_, log := s.built(t, "job", tt.spec)
+		var got []string
+		for line := range strings.Lines(log) {
+			if step, _, _ := strings.Cut(line, " "); strings.HasSuffix(step, stepBase) {
+				got = append(got, keyInLog.ReplaceAllString(strings.TrimSpace(line), ""))
+			}
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%+v (-want +got):\n%s", tt.spec, diff)
+		}
+	}
+}
+
+// TestImagesOfTheEngine checks that the engine fetches every image, and the empty one, too, if layers cannot
+// be unpacked.
+func TestImagesOfTheEngine(t *testing.T) {
+	t.Parallel()
+	for _, unpacks := range []bool{false, true} {
+		s := withTarget(t, func(o *Options) Target {
+			all := map[string]image.Image{"x": {Digest: "sha256:1"}, image.Scratch: {Digest: "sha256:2"}}
+			target := Target{Images: &fakeImages{all: all, layers: o.Layers}}
+			if unpacks {
+				target.Unpack = func(context.Context, []string, io.Reader, string) error { return nil }
+			}
+			return target
+		})
+		want := map[string]string{"x": "sha256:1", image.Scratch: "sha256:2"}
+		if unpacks {
+			want[image.Scratch] = ""
+		}
+		for from, digest := range want {
+			if build, _ := s.built(t, "job", Spec{FromImage: from}); build.Image == nil || build.Image.Digest != digest {
+				t.Errorf("%s with Unpack %v: got %+v, want the digest %q", from, unpacks, build.Image, digest)
+			}
+		}
+	}
+}
+
 // TestWhereImagesBegin checks the directory in which commands begin. An image with a user and
 // without a directory begins at the root, as in Docker. An image without a user begins in the same
 // directory as on E2B.
@@ -159,6 +230,8 @@ func TestPlacement(t *testing.T) {
 		{[]string{"a", "/"}, "", "/ app  app"},
 		{[]string{"a", "../$D"}, "", "/dir app  app"},
 		{[]string{"a", "~/b"}, "", "/home/app/b app  app"},
+		{[]string{"a", "~"}, "", "/home/app app  app"},
+		{[]string{"a", "~b"}, "", "/work/~b app  app"},
 		{[]string{"a", "b", "", "0644"}, "", "/work/b app 0644 app"},
 		{[]string{"a", "b", "5"}, "", "/work/b 5:5  5:5"},
 		{[]string{"a", "b", "$ID"}, "", "/work/b 7:7  7:7"},
@@ -180,7 +253,7 @@ func TestPlacement(t *testing.T) {
 }
 
 // TestVariablesOfImages checks that a build takes the variables of an image that a process can
-// have, and warns of the other variables.
+// have, with the rest of the image, and warns of the other variables.
 func TestVariablesOfImages(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]map[string]string{
@@ -188,8 +261,12 @@ func TestVariablesOfImages(t *testing.T) {
 		"=1": {}, "0A=1": {}, "A B=1": {}, "A\x00=1": {}, "A=1\x002": {}, "": {},
 	} {
 		said := 0
-		got := contentOf(engine.Room, "x", image.Image{Config: image.Config{Env: []string{line}}}, func(string) { said++ })
-		if diff := cmp.Diff(want, got.Envs); diff != "" {
+		pulled := image.Image{Layers: []string{"layer"}, Digest: "sha256:1", Config: image.Config{Env: []string{line}, User: "me", Workdir: "/me"}}
+		got := contentOf(engine.Room, "x", pulled, func(string) { said++ })
+		content := templates.Content{
+			Layers: []string{"layer"}, Engine: engine.Room, Image: &engine.Image{Reference: "x", Digest: "sha256:1"}, Envs: want, User: "me", Workdir: "/me",
+		}
+		if diff := cmp.Diff(content, got); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", line, diff)
 		}
 		if said != 1-len(want) {

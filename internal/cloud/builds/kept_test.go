@@ -42,7 +42,7 @@ func TestWhatIsKeptGoesWithTheCache(t *testing.T) {
 }
 
 // TestDamagedUploads checks that an archive without a file, or with an unreadable record,
-// must be uploaded again.
+// must be uploaded again, and that nothing of it is left.
 func TestDamagedUploads(t *testing.T) {
 	t.Parallel()
 	w, dir := newWorld(), t.TempDir()
@@ -50,7 +50,11 @@ func TestDamagedUploads(t *testing.T) {
 	good, bare, garbage := strings.Repeat("1", 64), strings.Repeat("2", 64), strings.Repeat("3", 64)
 	must.Do(t, s.Uploads().Add(good, strings.NewReader("x"), 1))
 	for hash, value := range map[string]string{bare: `{"Size":1}`, garbage: "{"} {
-		_, err := s.store.Put(store.Uploads, hash, []byte(value), "")
+		files := ""
+		if hash == garbage {
+			files = newFiles(t, s.store)
+		}
+		_, err := s.store.Put(store.Uploads, hash, []byte(value), files)
 		must.Do(t, err)
 	}
 	s.kill(t)
@@ -59,6 +63,10 @@ func TestDamagedUploads(t *testing.T) {
 		if s.Uploads().Has(hash) != want {
 			t.Errorf("%.3s: want it to be there: %v", hash, want)
 		}
+	}
+	is := storetest.Take(t, s.store, dir)
+	if len(is.Records) != 1 || len(is.Unnamed) > 0 {
+		t.Errorf("got %+v, want the good archive alone", is)
 	}
 }
 

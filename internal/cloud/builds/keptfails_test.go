@@ -190,6 +190,10 @@ func TestCacheFails(t *testing.T) {
 	broken(1, func() error { return s.options.Cache.drop("step") })
 	must.Do(t, s.options.Cache.drop("step"))
 	must.Do(t, s.options.Cache.drop("step")) // there is none
+	must.Is(t, s.options.Cache.put("step", templates.Content{Layers: []string{"none"}}), layers.ErrGone)
+	if got := s.options.Cache.count(); got != 0 {
+		t.Errorf("got %d results, want none whose layers are gone", got)
+	}
 	content, err := s.FromImage(t.Context(), "", "python:3")
 	must.Do(t, err)
 	s.Release(content)

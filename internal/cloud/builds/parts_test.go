@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -99,6 +100,7 @@ func TestLines(t *testing.T) {
 		}
 	}
 	w.close()
+	w.close() // nothing is left
 	var got []string
 	for _, e := range l.Lines(Select{Limit: 100}) {
 		got = append(got, e.Message)
@@ -133,6 +135,14 @@ func TestSelect(t *testing.T) {
 			t.Errorf("%+v: got %q, want %q", s, got, want)
 		}
 	}
+	begun := time.Now()
+	var l Log
+	l.add(slog.LevelWarn, "2", "text")
+	got := l.Lines(Select{Limit: 1})
+	want := []templates.Entry{{At: got[0].At, Level: slog.LevelWarn, Step: "2", Message: "text"}}
+	if diff := cmp.Diff(want, got); diff != "" || got[0].At.Before(begun) || got[0].At.Location() != time.UTC {
+		t.Errorf("got a line of %v, want one of after %v in UTC (-want +got):\n%s", got[0].At, begun, diff)
+	}
 	if got := selected(entries, Select{Limit: 0}); got == nil || len(got) > 0 {
 		t.Errorf("got %v, want an empty list", got)
 	}
@@ -158,6 +168,10 @@ func TestUploads(t *testing.T) {
 	}
 	if err := add("short", 6); !errors.Is(err, ErrCutOff) || s.Uploads().Has(hash) {
 		t.Errorf("cut off: got %v, want ErrCutOff and nothing kept", err)
+	}
+	cut := io.MultiReader(strings.NewReader("shor"), iotest.ErrReader(io.ErrUnexpectedEOF))
+	if err := s.Uploads().Add(hash, cut, 5); !errors.Is(err, ErrCutOff) || s.Uploads().Has(hash) {
+		t.Errorf("cut off by the connection: got %v, want ErrCutOff and nothing kept", err)
 	}
 	if err := add("first and more", 5); err != nil || read() != "first" {
 		t.Errorf("got %q and error %v, want as much as was said", read(), err)

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
@@ -86,6 +89,62 @@ func TestFetchRefused(t *testing.T) {
 		}
 		if err == nil || s.options.Cache.count() != 0 || len(s.fetches) != 0 {
 			t.Errorf("%s: got error %v, %d kept images and %d fetches, want an error and none", what, err, s.options.Cache.count(), len(s.fetches))
+		}
+	}
+}
+
+// TestUnanswered checks which errors of a fetch mean that the registry did not answer.
+func TestUnanswered(t *testing.T) {
+	t.Parallel()
+	for err, want := range map[error]bool{
+		&net.OpError{Op: "dial", Err: errBroken}: true, io.ErrUnexpectedEOF: true, io.EOF: false, errBroken: false,
+		&transport.Error{StatusCode: http.StatusInternalServerError}: true, &transport.Error{StatusCode: http.StatusInternalServerError - 1}: false,
+		&transport.Error{StatusCode: http.StatusTooManyRequests}: true, &transport.Error{StatusCode: http.StatusRequestTimeout}: true,
+		&transport.Error{StatusCode: http.StatusNotFound}: false,
+	} {
+		if got := unanswered(fmt.Errorf("fetching: %w", err)); got != want {
+			t.Errorf("%#v: got %v, want %v", err, got, want)
+		}
+	}
+}
+
+// TestCopyRefused checks the messages for a COPY that has nothing to copy from.
+func TestCopyRefused(t *testing.T) {
+	t.Parallel()
+	s := newWorld().serve(t, t.TempDir())
+	hash := strings.Repeat("1", 64)
+	must.Do(t, s.Uploads().Add(hash, strings.NewReader("x"), 1))
+	s.Uploads().entries[hash].dir = "\x00" // cannot be opened
+	for want, step := range map[string]Step{
+		"COPY has no filesHash": {},
+		"COPY --from=none a: there is no stage of that name before":                         {FromStage: "none"},
+		"COPY a: its files were not uploaded, or were removed to make room: build it again": {FilesHash: strings.Repeat("2", 64)},
+		"open " + filepath.Join("\x00", archiveName) + ": " + syscall.EINVAL.Error():        {FilesHash: hash},
+	} {
+		step.Type, step.Args = "COPY", []string{"a", "b"}
+		id := s.request(t, "job")
+		must.Do(t, s.Start(id.template, id.build, Spec{FromImage: "e2bdev/base", Steps: []Step{step}}))
+		if status, _ := s.end(t, id); status.Failure == nil || status.Failure.Step != "1" || status.Failure.Message != want {
+			t.Errorf("got %s %+v, want %q", status.Status, status.Failure, want)
+		}
+	}
+}
+
+// TestCheckImageFails checks that the error of an engine is the error of [Builder.CheckImage], and that the
+// error for an image has the engine's reason.
+func TestCheckImageFails(t *testing.T) {
+	t.Parallel()
+	s := newWorld().serve(t, t.TempDir(), func(o *Options) {
+		o.Engine = engine.Room
+		o.Target = func(_ context.Context, name engine.Name) (Target, error) {
+			return map[engine.Name]Target{engine.Docker: {}, engine.Room: {NoImages: "no daemon"}}[name], map[engine.Name]error{engine.Wasm: errBroken}[name]
+		}
+	})
+	const refused = "not supported by this local cloud: the image 'python': its engine has none%s, only e2bdev/base and e2bdev/code-interpreter are, which are its built-in templates"
+	for name, want := range map[engine.Name]string{"": fmt.Sprintf(refused, " (no daemon)"), engine.Docker: fmt.Sprintf(refused, ""), engine.Wasm: errBroken.Error()} {
+		err := s.CheckImage(t.Context(), templates.Build{Content: templates.Content{Engine: name}}, "python")
+		if err == nil || err.Error() != want {
+			t.Errorf("%q: got %v, want %q", name, err, want)
 		}
 	}
 }
@@ -185,6 +244,44 @@ func TestBaseFails(t *testing.T) {
 	s.begin(t, id, "print")
 	if status, _ := s.end(t, id); status.Failure == nil || status.Failure.Step != stepBase || status.Failure.Message != broken.Error() {
 		t.Errorf("got %s %+v, want %v", status.Status, status.Failure, broken)
+	}
+}
+
+// TestImagesWithinTheBound checks that images are dropped only if they take one byte more than they may, and
+// that kept images of elsewhere count, too.
+func TestImagesWithinTheBound(t *testing.T) {
+	t.Parallel()
+	s := newWorld().serve(t, t.TempDir())
+	layer := func() string {
+		id, err := s.layers.Add(func(dir string, share bool) (bool, error) {
+			return share, os.WriteFile(filepath.Join(dir, "files"), make([]byte, 1<<19), 0o600)
+		})
+		must.Do(t, err)
+		return id
+	}
+	image, kept, dropped := layer(), layer(), false
+	must.Do(t, s.options.Cache.putLookedUp("image", templates.Content{Layers: []string{image}}, time.Now()))
+	s.layers.Release(image)
+	s.options.KeptImages = func() []layers.Use {
+		if dropped {
+			return nil
+		}
+		return []layers.Use{{Name: "kept", Layers: []string{kept}, Drop: func() error { dropped = true; s.layers.Release(kept); return nil }}}
+	}
+	space, err := s.Space(t.Context())
+	must.Do(t, err)
+	if want := (Space{Bytes: space.Bytes, Cap: DefaultCap, Cache: Taken{Count: 2, Bytes: space.Bytes}}); space != want || space.Bytes < 1<<20 {
+		t.Errorf("got %+v, want %+v", space, want)
+	}
+	for _, tt := range []struct {
+		cap    int64
+		images int
+	}{{space.Bytes + 1, 2}, {space.Bytes, 2}, {space.Bytes - 1, 1}, {space.Bytes / 2, 1}, {space.Bytes/2 - 1, 0}} {
+		s.options.ImageCap = tt.cap
+		must.Do(t, s.trimImages(t.Context(), ""))
+		if got := len(s.cached()); got != tt.images {
+			t.Errorf("with a bound of %d: got %d images of %d bytes in all, want %d", tt.cap, got, space.Bytes, tt.images)
+		}
 	}
 }
 

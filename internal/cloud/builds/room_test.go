@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
@@ -126,5 +129,56 @@ func TestNothingIsSavedWithoutRoom(t *testing.T) {
 	full.begin(t, id, "print two")
 	if status, _ := full.end(t, id); status.Failure == nil || w.saved != 0 {
 		t.Errorf("got %s and %d things saved, want a failure before that", status.Status, w.saved)
+	}
+}
+
+// TestTheOldestMakeRoom checks that steps, images and archives are dropped by the time of their last use, no
+// more of them than needed, and none whose layers a template keeps.
+func TestTheOldestMakeRoom(t *testing.T) {
+	t.Parallel()
+	s := newWorld().serve(t, t.TempDir())
+	id, err := s.layers.Add(func(dir string, share bool) (bool, error) { return share, nil })
+	must.Do(t, err)
+	of := templates.ParseReference("job")
+	_, err = s.all.Add(&of, templates.Build{Sandbox: "i1", Content: templates.Content{Layers: []string{id}}})
+	must.Do(t, err)
+	must.Do(t, s.options.Cache.put("kept", templates.Content{Layers: []string{id}}))
+	var dropped []string
+	use := func(name string, at int64) layers.Use {
+		return layers.Use{Name: name, At: time.Unix(at, 0), Layers: []string{"of " + name}, Drop: func() error { dropped = append(dropped, name); return nil }}
+	}
+	s.options.KeptImages = func() []layers.Use { return []layers.Use{use("fourth", 4), use("second", 2)} }
+	first, third, fifth := strings.Repeat("1", 64), strings.Repeat("3", 64), strings.Repeat("5", 64)
+	for i, hash := range []string{first, third, fifth} {
+		must.Do(t, s.Uploads().Add(hash, bytes.NewReader(make([]byte, 1<<10)), 1<<10))
+		s.uploads.entries[hash].Used = time.Unix(int64(2*i+1), 0)
+	}
+	var names []string
+	for _, one := range s.droppable() {
+		names = append(names, one.Name)
+	}
+	if diff := cmp.Diff([]string{first, "second", third, "fourth", fifth}, names); diff != "" {
+		t.Errorf("the order (-want +got):\n%s", diff)
+	}
+	space, err := s.Space(t.Context())
+	must.Do(t, err)
+	must.Do(t, s.MakeRoom(t.Context(), space.Cap-space.Bytes+2<<10)) // as much as two archives
+	if left := s.uploads.sizes(); len(left) != 1 || left[fifth] == 0 || !slices.Equal(dropped, []string{"second"}) {
+		t.Errorf("got the archives %v left and %q dropped, want the last archive and only the second", left, dropped)
+	}
+}
+
+// TestArchivesOfStages checks that a build needs the archives of its stages, too.
+func TestArchivesOfStages(t *testing.T) {
+	t.Parallel()
+	from := func(hashes ...string) (all []Step) {
+		for _, hash := range hashes {
+			all = append(all, Step{FilesHash: hash})
+		}
+		return all
+	}
+	spec := Spec{Stages: []Stage{{Steps: from("1", "2")}, {}, {Steps: from("3")}}, Steps: from("4", "5")}
+	if diff := cmp.Diff(from("4", "5", "1", "2", "3"), spec.All()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

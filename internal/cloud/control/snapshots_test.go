@@ -14,6 +14,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
 )
 
 // list requests a list, page by page, and returns the result of f for each element.
@@ -340,4 +341,33 @@ func memoryFails(_ *testing.T, s *service, _ string) {
 func paused(t *testing.T, s *service, id string) {
 	t.Helper()
 	s.must(t, "POST", "/sandboxes/"+id+"/pause", ``, 204)
+}
+
+// TestSnapshotIsStoredOrNot makes each change of the disk fail while a snapshot with a name is taken. The
+// answer is an error, there is no snapshot, and the next request succeeds.
+func TestSnapshotIsStoredOrNot(t *testing.T) {
+	t.Parallel()
+	tried := 0
+	for n := 1; ; n++ {
+		s := start(t)
+		path := "/sandboxes/" + s.mustCreate(t, `{"templateID":"base"}`) + "/snapshots"
+		fault := storetest.FailNth(s.options.Store, n)
+		resp, text := s.do(t, "POST", path, `{"name":"job"}`)
+		storetest.Mend(s.options.Store)
+		if fault.Which() == "" {
+			if resp.StatusCode != http.StatusCreated {
+				t.Errorf("without a fault: got %d %s, want 201", resp.StatusCode, text)
+			}
+			break
+		}
+		tried++
+		found := list(t, s, "/snapshots", "", snapshotID)
+		if resp.StatusCode < http.StatusInternalServerError || len(found) != 0 {
+			t.Errorf("at %q: got %d %s and the snapshots %q, want an error and none", fault.Which(), resp.StatusCode, text, found)
+		}
+		s.must(t, "POST", path, `{"name":"job"}`, 201)
+	}
+	if tried == 0 {
+		t.Error("there was nothing that could fail")
+	}
 }

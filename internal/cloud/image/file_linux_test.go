@@ -146,3 +146,18 @@ func TestArchiveLinks(t *testing.T) {
 		}
 	}
 }
+
+// TestLayoutIsReadInPlace checks that the layers of a directory are read where they are, and that such an image
+// is looked up each time.
+func TestLayoutIsReadInPlace(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := newWorld(t, func(_ *world, o *Options) { o.Archives = []string{dir} })
+	writeLayout(t, dir, map[string]v1.Image{"one": imageOf(t, layerOf(t, types.OCILayer, "a", "1"))})
+	f, err := w.find(t.Context(), platform, "oci:"+dir+":one", nil, nil)
+	must.Do(t, err)
+	if !f.local || f.asked != "" {
+		t.Errorf("got local %v and the digest %q, want an image of this machine without a requested digest", f.local, f.asked)
+	}
+	f.close()
+}

@@ -685,3 +685,36 @@ func TestInsecure(t *testing.T) {
 		t.Errorf("named: got %v", err)
 	}
 }
+
+// TestLayersOfSandboxes checks how many layers the sandboxes of an image have, that all layers of the image
+// are used at the same time, and that nobody holds them afterwards.
+func TestLayersOfSandboxes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	var all []v1.Layer
+	for i := range layers.MaxChain + 1 {
+		all = append(all, layerOf(t, types.OCILayer, fmt.Sprint(i), "text"))
+	}
+	for n, want := range map[int]int{layers.MaxChain: layers.MaxChain, layers.MaxChain + 1: 1} {
+		ref := w.push(t, fmt.Sprint("image", n), imageOf(t, all[:n]...))
+		for range 2 { // from the registry, and from the cache
+			before := time.Now().Round(0)
+			img, err := w.Pull(t.Context(), ref, nil, nil)
+			must.Do(t, err)
+			if len(img.Layers) != want {
+				t.Errorf("an image of %d layers: got %d, want %d", n, len(img.Layers), want)
+			}
+			times := map[time.Time]bool{}
+			for _, use := range w.Uses() {
+				if single := len(use.Layers) > 0 && !strings.HasPrefix(use.Name, mergedPrefix); single && !use.At.Before(before) {
+					times[use.At] = true
+				}
+			}
+			if len(times) != 1 {
+				t.Errorf("an image of %d layers: they are used at %v, want one time", n, times)
+			}
+			w.layers.Release(img.Layers...)
+		}
+	}
+	w.empties(t, "an image of many layers")
+}

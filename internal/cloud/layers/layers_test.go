@@ -263,3 +263,34 @@ func TestSweep(t *testing.T) {
 		t.Errorf("%d directories are left, want none", n)
 	}
 }
+
+// TestReleaseIsWhole checks that the release of a sandbox that never ran releases what it was to copy, too,
+// and that each object outside that is no longer needed is told, in any order of the layers.
+func TestReleaseIsWhole(t *testing.T) {
+	t.Parallel()
+	for name, sharing := range map[string]func() layers.Sharing{"copied": nil, "shared": lifecycletest.Sharing} {
+		for _, first := range []bool{false, true} {
+			dir := t.TempDir()
+			st, err := store.Open(t.Context(), dir)
+			must.Do(t, err)
+			told := 0
+			s := layers.Open(layers.Options{Store: st, Sharing: sharing, Unneeded: func() { told++ }})
+			outside, err := s.Outside("an image")
+			must.Do(t, err)
+			chain := []string{outside, add(t, s), addMemory(t, s)}
+			base, err := s.Use(chain...)
+			must.Do(t, err)
+			base.Release()
+			if told != 0 || left(t, st, dir) != 2 {
+				t.Errorf("%s: told %d times, and %d directories, want none while the test holds them", name, told, left(t, st, dir))
+			}
+			if first {
+				slices.Reverse(chain)
+			}
+			if s.Release(chain...); told != 1 || left(t, st, dir) != 0 {
+				t.Errorf("%s: told %d times, and %d directories are left, want once and none", name, told, left(t, st, dir))
+			}
+			must.Do(t, st.Close())
+		}
+	}
+}

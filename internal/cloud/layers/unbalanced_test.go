@@ -6,6 +6,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
+// Locked reports whether the lock of a set is held.
+func (s *Set) Locked() bool {
+	if !s.mu.TryLock() {
+		return true
+	}
+	s.mu.Unlock()
+	return false
+}
+
 // Unbalanced returns the differences between a set and its store: layers that are missing from one
 // of them, and impossible numbers of holders.
 func (s *Set) Unbalanced() (wrong []string) {

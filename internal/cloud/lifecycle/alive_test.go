@@ -26,7 +26,7 @@ type steps []struct {
 func (s steps) run(t *testing.T, registries ...*lifecycle.Registry) {
 	t.Helper()
 	for _, call := range s {
-		stuck := time.AfterFunc(patience.Limit, func() { panic("waited in vain for the end of " + call.name + ", or for a lock that it keeps") })
+		stuck := time.AfterFunc(patience.Limit/4, func() { panic("waited in vain for the end of " + call.name + ", or for a lock that it keeps") })
 		must.Do(t, call.do())
 		for _, r := range registries {
 			for r.Locked() {

@@ -96,3 +96,24 @@ func TestClockJumpsBetweenServers(t *testing.T) {
 		}
 	})
 }
+
+// TestSmallClockJumps checks that the end of a lifetime is told anew only if the host's clock was set by more
+// than a second, so that it does not change by itself.
+func TestSmallClockJumps(t *testing.T) {
+	t.Parallel()
+	for jump, moves := range map[time.Duration]bool{time.Second - 1: false, time.Second: false, -time.Second: false, time.Second + 1: true, -time.Second - 1: true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStage(t)
+			before := s.get(t, s.create(t))
+			s.SetClock(jump)
+			want := before.EndAt
+			if moves {
+				want = want.Add(jump)
+			}
+			if got := s.get(t, before.ID).EndAt; !got.Equal(want) {
+				t.Errorf("set by %v: it ends at %v, want %v", jump, got, want)
+			}
+			_ = s.Close()
+		})
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
@@ -157,4 +158,81 @@ func TestCloseBoundsPauses(t *testing.T) {
 			t.Errorf("a sandbox that suspends was to be paused: %s", log)
 		}
 	})
+}
+
+// TestCloseSavesEach checks that a closing registry pauses each sandbox, although only a few are paused at
+// once, and does not wait for anything else.
+func TestCloseSavesEach(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		v := serve(t, dir)
+		var ids []string
+		for range 5 {
+			ids = append(ids, v.create(t, autoPause))
+		}
+		begun := time.Now()
+		v.end(t)
+		if took := time.Since(begun); took != 0 {
+			t.Errorf("it took %v, want no wait", took)
+		}
+		next := serve(t, dir)
+		for _, id := range ids {
+			if sb, err := next.Get(id); err != nil || sb.State != lifecycle.Paused {
+				t.Errorf("the next server has %v with error %v, want it paused", sb.State, err)
+			}
+		}
+		next.end(t)
+	})
+}
+
+// TestCloseDuringKill checks that a sandbox that is being killed while the registry closes ends once, and
+// because it was killed.
+func TestCloseDuringKill(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		id := s.create(t)
+		release := s.hold(lifecycletest.Close)
+		killed, closed := make(chan error, 1), make(chan error, 1)
+		go func() { killed <- s.Kill(id) }()
+		synctest.Wait()
+		go func() { closed <- s.Close() }() // also counts the reported ends
+		synctest.Wait()
+		release()
+		must.Do(t, errors.Join(<-killed, <-closed))
+		if _, err := s.Get(id); reasonOf(err) != lifecycle.Killed {
+			t.Errorf("got error %v, want that it was killed", err)
+		}
+	})
+}
+
+// TestCloseLeavesNoDead checks that a sandbox that can outlive its registry, and that dies while the registry
+// closes, does not go on.
+func TestCloseLeavesNoDead(t *testing.T) {
+	t.Parallel()
+	for _, dies := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &cluster{records: map[string]engine.Record{}}
+			r := c.registry(t)
+			sb := create(t, r, time.Hour)
+			release := make(chan struct{})
+			c.boxes[0].hold(release)
+			resized := make(chan error, 1)
+			go func() { resized <- r.Resize(t.Context(), sb.ID, engine.Resources{CPUs: 2}) }()
+			synctest.Wait()
+			if dies {
+				c.boxes[0].Die(errors.New("its pod was lost"))
+			}
+			closed := make(chan error, 1)
+			go func() { closed <- end(t, r) }()
+			synctest.Wait()
+			close(release)
+			<-resized // it is cut off
+			must.Do(t, <-closed)
+			if goes := len(c.records) == 1; goes == dies {
+				t.Errorf("it dies, %v: it goes on: %v", dies, goes)
+			}
+		})
+	}
 }

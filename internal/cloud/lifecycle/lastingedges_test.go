@@ -205,3 +205,42 @@ func TestExists(t *testing.T) {
 	must.Is(t, err, lifecycle.ErrKeyReused)
 	must.Do(t, end(t, r))
 }
+
+// TestUnchangedRecordIsNotStored checks that a call that changes nothing stores nothing.
+func TestUnchangedRecordIsNotStored(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{records: map[string]engine.Record{}}
+		r := c.registry(t)
+		defer end(t, r)
+		sb := create(t, r, time.Hour)
+		c.fail = errors.New("the API server is gone")
+		must.Do(t, r.Extend(sb.ID, time.Minute)) // it lives longer already
+		must.Is(t, r.Extend(sb.ID, 2*time.Hour), c.fail)
+		c.fail = nil
+	})
+}
+
+// TestShortenedElsewhere checks that a registry ends a sandbox at the time that another registry, which is
+// closed since, has set.
+func TestShortenedElsewhere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{records: map[string]engine.Record{}}
+		a := c.registry(t)
+		defer end(t, a)
+		sb := create(t, a, time.Hour)
+		b := c.registry(t)
+		must.Do(t, b.SetLifetime(sb.ID, time.Minute))
+		synctest.Wait()
+		must.Do(t, end(t, b))
+		<-time.After(time.Minute)
+		synctest.Wait()
+		if !c.boxes[0].Ended() {
+			t.Error("it lives on after its new lifetime")
+		}
+		if _, err := a.Get(sb.ID); reasonOf(err) != lifecycle.Expired {
+			t.Errorf("got error %v, want that its lifetime was over", err)
+		}
+	})
+}

@@ -238,6 +238,12 @@ func TestFailedLaunches(t *testing.T) {
 	}
 	f.Before = nil
 	wantEnded("a launch that was given up", 2)
+	for _, id := range f.IDs() {
+		_, err := r.Get(id)
+		if gone, ok := errors.AsType[*lifecycle.NotFoundError](err); !ok || gone.Reason != lifecycle.Killed || gone.How != "the client that created it was gone" {
+			t.Errorf("after a launch that was given up: got error %v, want why it ended", err)
+		}
+	}
 	if left := r.List(everything); len(left) != 0 {
 		t.Errorf("%d sandboxes are left, want none", len(left))
 	}

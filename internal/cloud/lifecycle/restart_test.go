@@ -178,6 +178,22 @@ func specText(t *testing.T, s lifecycle.Spec) string {
 	return string(text) + rules
 }
 
+// TestEndIsReportedOnce checks that only the next server reports that a sandbox ended with its server.
+func TestEndIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	v := serve(t, dir)
+	id := v.create(t)
+	v.crash(t)
+	for _, want := range []lifecycle.Reason{lifecycle.ServerGone, ""} {
+		next := serve(t, dir)
+		if _, err := next.Get(id); !isNotFound(err) || reasonOf(err) != want {
+			t.Errorf("got error %v, want the reason %q", err, want)
+		}
+		next.end(t)
+	}
+}
+
 // TestLostMemoryIsLogged checks that the next server logs the loss of memory that ended with its
 // server.
 func TestLostMemoryIsLogged(t *testing.T) {

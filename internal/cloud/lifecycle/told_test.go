@@ -2,6 +2,7 @@ package lifecycle_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -111,4 +113,29 @@ func TestReaderOfEventsWaits(t *testing.T) {
 		}
 		_ = s.Close()
 	})
+}
+
+// TestFailedKillIsTold checks the events of a sandbox whose files cannot be removed: it is killed, and then
+// paused again, with the reason.
+func TestFailedKillIsTold(t *testing.T) {
+	t.Parallel()
+	v := serve(t, t.TempDir())
+	id := v.create(t)
+	pauseFull(t, v, id)
+	v.store.Wait()
+	storetest.FailNth(v.store, 1)
+	must.Is(t, v.Kill(id), storetest.ErrFault)
+	storetest.Mend(v.store)
+	got, _ := v.Events().Latest(func(*lifecycle.Event) bool { return true }, 0, 2, false)
+	if len(got) != 2 {
+		t.Fatalf("got the events %+v, want two", got)
+	}
+	paused, killed := got[0], got[1]
+	if killed.Type != lifecycle.EventKilled || killed.Reason != lifecycle.Killed {
+		t.Errorf("got the event %+v, want that it was killed", killed)
+	}
+	if paused.Type != lifecycle.EventPaused || paused.Reason != lifecycle.Killed || !strings.Contains(paused.Message, storetest.ErrFault.Error()) {
+		t.Errorf("got the event %+v, want that it is paused again, and why", paused)
+	}
+	v.end(t)
 }
