@@ -9,10 +9,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/state"
 )
 
 // The refusal of a package that was named by an import says where imports are allowed.
@@ -51,6 +54,42 @@ func TestBeginRedactsErrors(t *testing.T) {
 		if !errors.Is(err, api.ErrInvalidArgument) {
 			t.Errorf("%s: got %v, want an invalid argument", name, err)
 		}
+	}
+}
+
+// TestNothingToInstall checks that a run without packages installs nothing.
+func TestNothingToInstall(t *testing.T) {
+	t.Parallel()
+	installed, err := install(t.Context(), nil, &Params{})
+	if must.Do(t, err); installed != nil {
+		t.Errorf("got %+v, want nothing", installed)
+	}
+}
+
+// TestNewRun checks the time at which a run ends, and that it is refused if its secrets cannot be redacted.
+func TestNewRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for limit, want := range map[time.Duration]time.Time{0: {}, time.Hour: time.Now().Add(time.Hour)} {
+			r, err := newRun(&runs{}, failingHost{}, &runContext{}, Params{Limits: Limits{RunTimeout: limit}})
+			if must.Do(t, err); !r.deadline.Equal(want) {
+				t.Errorf("a limit of %v: the run ends at %v, want %v", limit, r.deadline, want)
+			}
+		}
+		if _, err := newRun(&runs{}, failingHost{}, &runContext{}, Params{Redact: []string{"abc"}}); err == nil || !strings.Contains(err.Error(), "Params.Redact") {
+			t.Errorf("got error %v, want one about Params.Redact", err)
+		}
+	})
+}
+
+// TestBeginRefusesNames checks that Begin refuses names that collide, before it asks for anything.
+func TestBeginRefusesNames(t *testing.T) {
+	t.Parallel()
+	st := state.New()
+	set(t, st, finalAnswer, 1)
+	_, err := Begin(t.Context(), &sandbox.Sandbox{}, &Params{State: st})
+	if err == nil || !strings.Contains(err.Error(), "agent: begin a run: the variable") {
+		t.Errorf("got error %v, want that the variable's name is taken", err)
 	}
 }
 
@@ -94,7 +133,11 @@ func TestToolsNeedPrivateKernels(t *testing.T) {
 		sb, err := client.Create(t.Context())
 		must.Do(t, err)
 		t.Cleanup(func() { sb.Close() })
-		_, err = Begin(t.Context(), sb, &Params{Tools: tools})
+		var p *Params // nil is a run without anything
+		if tools != nil {
+			p = &Params{Tools: tools}
+		}
+		_, err = Begin(t.Context(), sb, p)
 		if err == nil || errors.Is(err, sandbox.ErrPublicKernel) != (n > 0) {
 			t.Errorf("%d tools: got %v, want the refusal: %v", n, err, n > 0)
 		}
