@@ -82,7 +82,7 @@ func TestScripts(t *testing.T) {
 		"as JSON":       {code: "half", ends: "0", args: []string{"-o", "json"}, out: `"stdout": "half a linethe end\n"`, passed: "(True, False)"},
 		"JSON, status":  {code: "raise", ends: "0", args: []string{"-o", "json"}, out: `"name": "ValueError"`, status: cmdutil.RemoteStatus(1), passed: "(True, False)"},
 		"JSON, a fault": {code: "half", ends: "x", args: []string{"-o", "json"}, text: "the program's status is", passed: "(True, False)"},
-		"a picture":     {code: "picture", ends: "0", args: []string{"--save-images", "plots"}, out: "the end\n", errs: "saved plots/image-1.png\n", passed: "(True, False)"},
+		"a picture":     {code: "picture", ends: "0", args: []string{"--save-images", "plots"}, out: "the end\n", errs: "saved " + filepath.Join("plots", "image-1.png") + "\n", passed: "(True, False)"},
 	} {
 		s := &kernels{t: t, ends: tt.ends}
 		server := httptest.NewServer(s)
