@@ -2,10 +2,12 @@ package sandbox
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/cli/internal/cmdtest"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pipetest"
@@ -205,5 +208,94 @@ func TestForwardedPortsAreShown(t *testing.T) {
 		if err := tt.opts.ready(views); !errors.Is(err, full) {
 			t.Errorf("%s: got error %v, want %v", name, err, full)
 		}
+	}
+}
+
+// TestAwaitedStates checks how long a command waits for a state of a sandbox, and with which answers it ends.
+func TestAwaitedStates(t *testing.T) {
+	t.Parallel()
+	enough := errors.New("enough")
+	for name, tt := range map[string]struct {
+		state   sandbox.SandboxState
+		answers []string // a state, or a status
+		limit   time.Duration
+		is      error
+		took    time.Duration
+	}{
+		"at once":               {state: sandbox.StateRunning, answers: []string{"running"}},
+		"later":                 {state: sandbox.StatePaused, answers: []string{"running", "running", "paused"}, took: 2 * waitEvery},
+		"one that is gone":      {state: sandbox.StateRunning, answers: []string{"paused", "404"}, took: waitEvery, is: sandbox.ErrGone},
+		"one that has to go":    {state: stateStopped, answers: []string{"running", "404"}, took: waitEvery},
+		"one that is refused":   {state: stateStopped, answers: []string{"403"}, is: api.ErrForbidden},
+		"no longer than wanted": {state: sandbox.StatePaused, answers: []string{"running", "running", "running", "running"}, limit: waitEvery * 5 / 2, took: waitEvery * 5 / 2, is: enough},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			asked := 0
+			conn, err := opened(t, func(w http.ResponseWriter, _ *http.Request) {
+				answer := tt.answers[min(asked, len(tt.answers)-1)]
+				asked++
+				if status := map[string]int{"404": http.StatusNotFound, "403": http.StatusForbidden}[answer]; status > 0 {
+					w.WriteHeader(status)
+					return
+				}
+				fmt.Fprintf(w, `{"sandboxID":"i1","state":%q}`, answer)
+			})(t.Context())
+			must.Do(t, err)
+			defer conn.Close()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			if tt.limit > 0 {
+				defer time.AfterFunc(tt.limit, func() { cancel(enough) }).Stop()
+			}
+			begun := time.Now()
+			err = awaitState(ctx, conn, "i1", tt.state)
+			if took := time.Since(begun); !errors.Is(err, tt.is) || (err == nil) != (tt.is == nil) || took != tt.took {
+				t.Errorf("%s: got error %v after %v, want %v after %v", name, err, took, tt.is, tt.took)
+			}
+			cancel(enough)
+			if err := awaitState(ctx, conn, "i1", tt.state); !errors.Is(err, enough) {
+				t.Errorf("%s, after the end: got error %v, want its cause", name, err)
+			}
+		})
+	}
+}
+
+// TestPortForwardRuns checks that ports are forwarded until the command is interrupted, and no longer, and that the sandbox is
+// kept.
+func TestPortForwardRuns(t *testing.T) {
+	t.Parallel()
+	mux := http.NewServeMux()
+	killed := 0
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		switch r.Method {
+		case http.MethodDelete:
+			killed++
+		case http.MethodPost:
+			w.WriteHeader(http.StatusCreated)
+		}
+		_, _ = io.WriteString(w, `{"sandboxID":"i1","templateID":"t","envdVersion":"0.6.13","state":"running"}`)
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	interrupted := errors.New("interrupted")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	out := &cmdtest.Output{Seen: func() { cancel(interrupted) }}
+	opts := &portForwardOptions{IO: cmdutil.NewIOStreams(nil, out, io.Discard), ID: "i1", JSON: true, Address: "127.0.0.1", Ports: []portPair{{0, 3000}, {0, 5432}}}
+	opts.Open = func(context.Context) (*cmdutil.Connection, error) {
+		client, err := sandbox.NewClient(sandbox.WithAPIKey("e2b_00"), sandbox.WithAPIURL(server.URL), sandbox.WithSandboxURL(server.URL), sandbox.WithMaxRetries(0), sandbox.WithEnvFile(""))
+		return &cmdutil.Connection{Client: client}, err
+	}
+	must.Is(t, portForwardRun(ctx, opts), interrupted)
+	var views []forwardView
+	must.Do(t, json.Unmarshal([]byte(out.Lines), &views))
+	if len(views) != 2 || views[0].Port != 3000 || views[1].Port != 5432 || killed > 0 {
+		t.Fatalf("got %+v and %d kills, want both ports and none", views, killed)
+	}
+	for _, view := range views {
+		cmdtest.Refuses(t, "http://"+view.Address)
+	}
+	opts.Ports = []portPair{{0, 3000}, {-1, 1}}
+	if err := portForwardRun(t.Context(), opts); err == nil {
+		t.Error("a port that cannot be forwarded: got no error")
 	}
 }
