@@ -55,21 +55,26 @@ func TestObservationOfErrors(t *testing.T) {
 func TestCodeAfterItsAnswer(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		after func(ctx context.Context) error
-		took  time.Duration
-		want  error
+		ends time.Duration // after the answer; 0: it goes on
+		took time.Duration
+		want error
 	}{
-		"goes on":      {func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }, afterFinal, nil},
-		"ends":         {func(context.Context) error { <-time.After(time.Second); return nil }, time.Second, nil},
-		"is cut off":   {func(context.Context) error { return errLost }, 0, errLost},
-		"is cut later": {func(context.Context) error { <-time.After(time.Second); return errLost }, time.Second, errLost},
+		"goes on":      {0, afterFinal, nil},
+		"ends":         {time.Second, time.Second, nil},
+		"is cut off":   {time.Nanosecond, time.Nanosecond, errLost},
+		"is cut later": {time.Second, time.Second, errLost},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var h *scriptedHost
 			h = scripted(t, map[string]func(context.Context, kernelconn.Handler) (jupyter.ExecuteReply, error){
 				"answer": func(ctx context.Context, handler kernelconn.Handler) (jupyter.ExecuteReply, error) {
 					err := h.call(ctx, handler, finalAnswer, `{"v":1,"value":{"answer":7}}`)
-					return jupyter.ExecuteReply{Status: "ok"}, errors.Join(err, tt.after(ctx))
+					if tt.ends == 0 {
+						<-ctx.Done()
+						return jupyter.ExecuteReply{}, errors.Join(err, context.Cause(ctx))
+					}
+					<-time.After(tt.ends)
+					return jupyter.ExecuteReply{Status: "ok"}, errors.Join(err, tt.want)
 				},
 			})
 			r := h.begin(Params{})

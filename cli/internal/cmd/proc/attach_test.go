@@ -198,7 +198,7 @@ func TestEndsOfAttach(t *testing.T) {
 		}
 		err := <-ended
 		own, isOwn := errors.AsType[*cmdutil.OwnError](err)
-		if isOwn != tt.broken || isOwn && !own.Running || !tt.broken && !errors.Is(err, interrupted) {
+		if left := errors.Is(err, interrupted); isOwn != tt.broken || isOwn && !own.Running || left == tt.broken {
 			t.Errorf("%s: got error %v, a failure of e2bctl: %v", name, err, isOwn)
 		}
 		if got := errs.String(); got != tt.text || d.killed > 0 {

@@ -164,8 +164,11 @@ func TestEndOfAForwarding(t *testing.T) {
 	}
 	gone := &sandbox.GoneError{ID: "i1", State: sandbox.GoneKilled, Reason: "r", At: time.Unix(1, 0)}
 	got, _ := errors.AsType[*sandbox.GoneError](ended(fmt.Errorf("x: %w", gone)))
-	if got == nil || got.ID != gone.ID || got.State != gone.State || got.Reason != gone.Reason || !got.At.Equal(gone.At) {
-		t.Errorf("got %+v, want %+v", got, gone)
+	if got == nil || got.ID != gone.ID || got.State != gone.State || got.Error() != gone.Error() {
+		t.Fatalf("got %+v, want %+v", got, gone)
+	}
+	if !got.At.Equal(gone.At) {
+		t.Errorf("got the time %v, want %v", got.At, gone.At)
 	}
 }
 
