@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,8 +10,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestGetOrCreate checks which sandbox has a name afterwards, and the errors of one that is of another kind.
@@ -133,5 +136,54 @@ func TestDiffering(t *testing.T) {
 	}
 	if got := templateName(&Info{TemplateID: "t", Alias: "a"}); got != "a" {
 		t.Errorf("the template is named %q, want its alias", got)
+	}
+}
+
+// TestGetOrCreateOfOneThatEnds checks that a sandbox that ends after it was found is looked for again, and one is created
+// then; that the pauses between the attempts grow; and that the end of the context ends them.
+func TestGetOrCreateOfOneThatEnds(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		listed, limit int // how often it is listed; after how many milliseconds the context ends
+		took          time.Duration
+		want          error
+	}{
+		"at once":         {0, 0, 0, nil},
+		"once":            {1, 0, nameAttemptPause, nil},
+		"three times":     {3, 0, 6 * nameAttemptPause, nil},
+		"always":          {100, 0, 45 * nameAttemptPause, ErrGone},
+		"until the limit": {100, 70, 70 * time.Millisecond, ErrGone},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newPipedService(t)
+			var lists atomic.Int32
+			s.control = func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.Method == http.MethodGet && r.URL.Path == "/v2/sandboxes":
+					w.WriteHeader(http.StatusOK)
+					if int(lists.Add(1)) <= tt.listed {
+						_, _ = io.WriteString(w, `[{"sandboxID":"i2","templateID":"t"}]`)
+						return
+					}
+					_, _ = io.WriteString(w, "[]")
+				case strings.HasSuffix(r.URL.Path, "/i2/connect"):
+					w.WriteHeader(http.StatusNotFound)
+					_, _ = io.WriteString(w, `{"code":404,"message":"gone"}`)
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if tt.limit > 0 {
+				defer time.AfterFunc(time.Duration(tt.limit)*time.Millisecond, cancel).Stop()
+			}
+			begun := time.Now()
+			sb, err := s.client().GetOrCreate(ctx, "n")
+			if took := time.Since(begun); !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) || took != tt.took {
+				t.Errorf("%s: got error %v after %v, want %v after %v", name, err, took, tt.want, tt.took)
+			}
+			if err == nil {
+				must.Do(t, sb.Close())
+			}
+		})
 	}
 }

@@ -1,14 +1,17 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -219,4 +222,86 @@ func TestNegativeOffset(t *testing.T) {
 			t.Errorf("%s: a negative offset: got %v, want %v", name, err, api.ErrInvalidArgument)
 		}
 	}
+}
+
+// TestStreamsThatEndAtOnce checks how often a process is connected to again whose streams end without output, how long the
+// pauses between them are, and that output begins the count anew.
+func TestStreamsThatEndAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		output int // of which streams, counted from 1, has one byte; 0: none
+		ends   int // the stream with the end of the process; 0: none
+		want   int // how many streams there are
+		took   time.Duration
+	}{
+		"never":          {want: maxFruitless, took: 200*time.Millisecond + 400*time.Millisecond + 800*time.Millisecond + 1600*time.Millisecond + (maxFruitless-6)*maxRejoinPause},
+		"the second":     {ends: 2, want: 2},
+		"the third":      {ends: 3, want: 3, took: 200 * time.Millisecond},
+		"now and then":   {output: 30, ends: 100, want: 100},
+		"output at once": {output: 1, ends: 50, want: 50},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newPipedService(t)
+			streams, sent, id := 0, 0, ""
+			s.raw = func(_ http.ResponseWriter, r *http.Request) bool {
+				id = cmp.Or(r.Header.Get(protocol.HeaderOutputOf), id)
+				return false
+			}
+			serve := func(header http.Header, send func(*process.ProcessEvent) error) error {
+				streams++
+				header.Set(protocol.HeaderOutputFrom, fmt.Sprint(sent))
+				header.Set(protocol.HeaderOutputOf, id)
+				events := []*process.ProcessEvent{{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: 7}}}}
+				if tt.output > 0 && streams%tt.output == 0 {
+					events = append(events, outEvent("x"))
+					sent++
+				}
+				if streams == tt.ends {
+					events = append(events, endEvent(0))
+				}
+				for _, e := range events {
+					if err := send(e); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			s.start = func(_ context.Context, _ *process.StartRequest, stream *startStream) error {
+				return serve(stream.ResponseHeader(), func(e *process.ProcessEvent) error { return stream.Send(&process.StartResponse{Event: e}) })
+			}
+			s.connect = func(_ context.Context, _ *process.ConnectRequest, stream *connectStream) error {
+				return serve(stream.ResponseHeader(), func(e *process.ProcessEvent) error { return stream.Send(&process.ConnectResponse{Event: e}) })
+			}
+			begun := time.Now()
+			result, err := s.sandbox().Commands.Run(t.Context(), "work", nil)
+			if streams != tt.want || (err == nil) != (tt.ends > 0) || err != nil && !errors.Is(err, ErrCommandLost) {
+				t.Errorf("%s: got error %v after %d streams, want %d", name, err, streams, tt.want)
+			}
+			if took := time.Since(begun); tt.output == 0 && took != tt.took {
+				t.Errorf("%s: it took %v, want %v", name, took, tt.took)
+			}
+			if err == nil && len(result.Stdout) != sent {
+				t.Errorf("%s: got %d bytes of output, want %d", name, len(result.Stdout), sent)
+			}
+		})
+	}
+}
+
+// TestPausesBetweenStreams checks the pauses that follow streams without output, and that the end of the context ends them.
+func TestPausesBetweenStreams(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ended, end := context.WithCancel(t.Context())
+		end()
+		for fruitless, want := range map[int]time.Duration{0: 0, 1: 0, 2: 200 * time.Millisecond, 5: 1600 * time.Millisecond, 6: maxRejoinPause, maxFruitless: maxRejoinPause} {
+			begun := time.Now()
+			if goesOn := pauseFor(t.Context(), fruitless); !goesOn || time.Since(begun) != want {
+				t.Errorf("%d streams: it goes on: %v after %v, want %v", fruitless, goesOn, time.Since(begun), want)
+			}
+			begun = time.Now()
+			if pauseFor(ended, fruitless) || time.Since(begun) != 0 {
+				t.Errorf("%d streams: the end of the context does not end the pause", fruitless)
+			}
+		}
+	})
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
@@ -33,7 +35,11 @@ func (w *watches) WatchDir(ctx context.Context, r *connect.Request[filesystem.Wa
 // watching returns a service whose watches call do.
 func watching(t *testing.T, do func(context.Context, *connect.Request[filesystem.WatchDirRequest], *watchStream) error) *service {
 	t.Helper()
-	s := newService(t)
+	return newService(t).watched(do)
+}
+
+// watched makes the watches of a service call do.
+func (s *service) watched(do func(context.Context, *connect.Request[filesystem.WatchDirRequest], *watchStream) error) *service {
 	_, handler := filesystemconnect.NewFilesystemHandler(&watches{do: do})
 	s.raw = func(w http.ResponseWriter, r *http.Request) bool {
 		if strings.HasPrefix(r.URL.Path, "/filesystem.Filesystem/") {
@@ -252,4 +258,68 @@ func TestEndOfALoop(t *testing.T) {
 	end(over)
 	_, err = listed(w.Events(patience.Context(t)))
 	must.Is(t, err, over)
+}
+
+// TestTimeOfTheStartOfAWatch checks that a watch whose start is not reported fails after a while, and that one that has
+// started goes on.
+func TestTimeOfTheStartOfAWatch(t *testing.T) {
+	t.Parallel()
+	for _, starts := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newPipedService(t).watched(func(ctx context.Context, _ *connect.Request[filesystem.WatchDirRequest], stream *watchStream) error {
+				if starts {
+					_ = stream.Send(watchStarted())
+					<-time.After(2 * startTimeout)
+					_ = stream.Send(watchEvent("late", filesystem.EventType_EVENT_TYPE_CREATE, nil))
+				}
+				<-ctx.Done()
+				return nil
+			})
+			sb := s.sandbox()
+			begun := time.Now()
+			w, err := sb.Files.Watch(t.Context(), "d", nil)
+			if !starts {
+				if took := time.Since(begun); w != nil || !isError(err, nil, "the daemon did not start it") || took != startTimeout {
+					t.Errorf("got error %v after %v, want that it did not start after %v", err, took, startTimeout)
+				}
+				return
+			}
+			must.Do(t, err)
+			for event, err := range w.Events(t.Context()) {
+				if err != nil || event.Name != "late" {
+					t.Errorf("got %+v and error %v, want the late event", event, err)
+				}
+				break
+			}
+			must.Do(t, w.Close())
+		})
+	}
+}
+
+// TestCloseOfAnAwaitedEvent checks that a watch can be closed twice after a loop has left while it waited for an event.
+func TestCloseOfAnAwaitedEvent(t *testing.T) {
+	t.Parallel()
+	s := watching(t, func(ctx context.Context, _ *connect.Request[filesystem.WatchDirRequest], stream *watchStream) error {
+		_ = stream.Send(watchStarted())
+		<-ctx.Done()
+		return nil
+	})
+	w, err := s.sandbox().Files.Watch(patience.Context(t), "d", nil)
+	must.Do(t, err)
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	for range 100 { // a loop may end before it waits
+		if _, err := listed(w.Events(left)); !errors.Is(err, context.Canceled) {
+			t.Errorf("got error %v, want the end of the loop", err)
+		}
+		if w.receiving {
+			break
+		}
+	}
+	for range 2 {
+		must.Do(t, w.Close())
+		if w.receiving || !w.ended || w.err != nil {
+			t.Errorf("after Close: it waits for an event: %v, ended: %v, error %v", w.receiving, w.ended, w.err)
+		}
+	}
 }

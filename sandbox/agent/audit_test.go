@@ -352,3 +352,23 @@ func TestNothingAfterTheEnd(t *testing.T) {
 		}
 	})
 }
+
+// TestImportsOfCode checks the modules that statements of code name, and how many of them a run keeps.
+func TestImportsOfCode(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[string][]string{
+		"": {}, "x = 1": {}, "import b, a": {"a", "b"}, "import a,": {"a"}, "import , a": {"a"}, "\tfrom a.b import c": {"a.b"}, "import a as b, c.d as e": {"a", "c.d"},
+	} {
+		if diff := cmp.Diff(want, importsOf(code)); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", code, diff)
+		}
+	}
+	l := &runLog{imports: map[string]bool{}}
+	for i := range maxImports {
+		l.imported([]string{fmt.Sprint("m", i)})
+	}
+	l.imported([]string{"one", "more"})
+	if n := len(l.imports); n != maxImports || l.imports["one"] {
+		t.Errorf("the run keeps %d modules, want the first %d", n, maxImports)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -42,5 +43,19 @@ func TestFrameIsWhole(t *testing.T) {
 	failed := errors.New("no")
 	if err := readFrame(strings.NewReader(whole+document), len(whole), len(whole+document), func(string, state.Value) error { return failed }); !errors.Is(err, failed) {
 		t.Errorf("got %v, want the error of the function", err)
+	}
+}
+
+// TestFrameAtItsBounds checks that a frame is read that has nothing, and that the largest head and the largest frame are not
+// refused for their size.
+func TestFrameAtItsBounds(t *testing.T) {
+	t.Parallel()
+	const empty = `{"values":[],"blobs":[]}`
+	must.Do(t, readFrame(strings.NewReader(empty), len(empty), len(empty), nil))
+	for _, size := range [][2]int{{0, 0}, {maxFrameHead, maxFrameHead}, {1, 2 * state.DefaultMaxBytes}} {
+		err := readFrame(strings.NewReader("{"), size[0], size[1], nil)
+		if _, limited := errors.AsType[*state.LimitError](err); err == nil || limited {
+			t.Errorf("a head of %d bytes in a frame of %d: got error %v, want one of its content", size[0], size[1], err)
+		}
 	}
 }

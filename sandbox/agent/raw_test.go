@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unicode/utf8"
 
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -408,5 +410,118 @@ func TestRawInput(t *testing.T) {
 		if got, err := s.input(t.Context(), "e2bctl:1.{}", password); err != nil || got != fmt.Sprint("e2bctl:1.{}", password) {
 			t.Errorf("got %q, %v, want the question as it is", got, err)
 		}
+	}
+}
+
+// TestTimeOfAnExchange checks how long the answer to an exchange is delayed: not at all if there is nothing to wait for,
+// until the first call has ended, and otherwise for a moment that doubles while nothing ends, up to a bound.
+func TestTimeOfAnExchange(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var r records
+		s := r.run(t, nil,
+			MustTool("hang", "", func(ctx context.Context, _ struct{}) (int, error) { <-ctx.Done(); return 0, ctx.Err() }),
+			MustTool("end", "", func(context.Context, struct{}) (int, error) { <-time.After(time.Millisecond); return 1, nil }))
+		const document = "\n{\"v\":1,\"value\":{}}"
+		const waits = `1.{"waiting":[1]}`
+		for i, step := range []struct {
+			message string
+			want    time.Duration
+		}{
+			{"1.{}", 0},
+			{`1.{"calls":[[1,"hang"]]}` + document, 2 * time.Millisecond},
+			{waits, 4 * time.Millisecond}, {waits, 8 * time.Millisecond}, {waits, 16 * time.Millisecond}, {waits, 32 * time.Millisecond},
+			{waits, longestMoment}, {waits, longestMoment},
+			{`1.{"calls":[[2,"end"]],"waiting":[1]}` + document, time.Millisecond},
+			{waits, 2 * time.Millisecond}, // a new call begins the moments anew
+			{`1.{"waiting":[1,3]}`, 0},    // the refusal of a call that is unknown
+			{"1.{}", 0},
+		} {
+			start := time.Now()
+			ask(t, s, step.message)
+			if took := time.Since(start); took != step.want {
+				t.Errorf("exchange %d, %.40s: it took %v, want %v", i, step.message, took, step.want)
+			}
+		}
+		s.bridge.work.Wait()
+	})
+}
+
+// TestEndOfAnExchange checks that the answer to an exchange is not delayed after the end of its context.
+func TestEndOfAnExchange(t *testing.T) {
+	t.Parallel()
+	var r records
+	s := r.run(t, nil)
+	s.calls[1] = &bridgedCall{cancel: func() {}}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 5 { // a machine that stands still for the longest moment may end that first
+		s.idle = 16
+		if reply := s.finished(ctx, false); reply != "[]" {
+			t.Fatalf("got %q, want no reply", reply)
+		}
+		if s.idle == 16 {
+			return
+		}
+	}
+	t.Error("the answers waited for the longest moment")
+}
+
+// TestContextsOfCallsEnd checks that the context of a call ends with the call.
+func TestContextsOfCallsEnd(t *testing.T) {
+	t.Parallel()
+	var given context.Context //nolint:containedctx // it is checked after its call
+	keep := func(ctx context.Context, _ struct{}) (int, error) { given = ctx; return 1, ctx.Err() }
+	var r records
+	s := r.run(t, nil, MustTool("keep", "", keep))
+	rawCall(t, s, 1, "keep", `{"v":1,"value":{}}`)
+	s.bridge.work.Wait()
+	if given.Err() == nil {
+		t.Error("the context of a run's call goes on")
+	}
+	box, err := NewToolbox(MustTool("keep", "", keep, WithToolLimits(ToolLimits{Timeout: time.Hour})))
+	must.Do(t, err)
+	_, err = box.Call(t.Context(), "keep", nil)
+	must.Do(t, err)
+	box.caller.work.Wait()
+	if given.Err() == nil {
+		t.Error("the context of a toolbox's call goes on")
+	}
+}
+
+// TestRepliesThatDoNotFit checks that a result becomes an error if it would exceed the bound of the results that wait, and
+// that an error is told as it is.
+func TestRepliesThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	var r records
+	s := r.run(t, nil,
+		MustTool("give", "", func(context.Context, struct{}) (int, error) { return 1, nil }),
+		MustTool("fail", "", func(context.Context, struct{}) (int, error) { return 0, errors.New("no luck") }))
+	const result = `{"v":1,"value":1}`
+	waiting := make([]byte, maxWaiting+1)
+	for _, tt := range []struct {
+		tool    string
+		waiting int
+		want    string
+	}{
+		{"give", maxWaiting - len(result), result},
+		{"give", maxWaiting - len(result) + 1, "the results that code has not fetched yet would have more than 268435456 bytes"},
+		{"fail", maxWaiting + 1, "fail: no luck"},
+	} {
+		s.calls[7] = &bridgedCall{cancel: func() {}, reply: waiting[:tt.waiting]}
+		if got := s.answer(t, tt.tool, map[string]any{}); !strings.Contains(got, tt.want) {
+			t.Errorf("%s beside %d bytes: got %s, want %s in it", tt.tool, tt.waiting, got, tt.want)
+		}
+	}
+}
+
+// TestFinalTool checks the description of the function that gives the final answer.
+func TestFinalTool(t *testing.T) {
+	t.Parallel()
+	if got, want := finalTool.Signature(), "final_answer(answer: Any) -> None"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got, want := finalTool.Doc(), "Gives the final answer of the task and ends the run.\n\nArgs:\n    answer (Any)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

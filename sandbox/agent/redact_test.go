@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -163,5 +167,126 @@ func TestEachSecretIsReplaced(t *testing.T) {
 		if got := r.text(text); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+// TestFormsOfASecret compares all forms in which a secret is searched, for a secret with each kind of character.
+func TestFormsOfASecret(t *testing.T) {
+	t.Parallel()
+	const secret = "a b/+&'\"\\\n\t\x1f ~\x7f\u00e9\u00ad\u2028\U0001F600"
+	const escaped = `%E2%80%A8`
+	want := []string{
+		secret,
+		// in URLs
+		"a+b%2F%2B%26%27%22%5C%0A%09%1F+~%7F%C3%A9%C2%AD" + escaped + "%F0%9F%98%80",
+		"a%20b%2F+&%27%22%5C%0A%09%1F%20~%7F%C3%A9%C2%AD" + escaped + "%F0%9F%98%80",
+		"a%20b%2F%2B%26%27%22%5C%0A%09%1F%20~%7F%C3%A9%C2%AD" + escaped + "%F0%9F%98%80",
+		// quoted by Go
+		`a b/+&'\"\\\n\t\x1f ~\x7f` + "é" + `\u00ad\u2028` + "\U0001F600",
+		`a b/+&'\"\\\n\t\x1f ~\x7f\u00e9\u00ad\u2028\U0001f600`,
+		// in JSON, by Go
+		`a b/+&'\"\\\n\t\u001f ~` + "\x7fé\u00ad" + `\u2028` + "\U0001F600",
+		`a b/+\u0026'\"\\\n\t\u001f ~` + "\x7fé\u00ad" + `\u2028` + "\U0001F600",
+		// in URLs, with small letters
+		"a+b%2f%2b%26%27%22%5c%0a%09%1f+~%7f%c3%a9%c2%ad%e2%80%a8%f0%9f%98%80",
+		"a%20b%2f+&%27%22%5c%0a%09%1f%20~%7f%c3%a9%c2%ad%e2%80%a8%f0%9f%98%80",
+		"a%20b%2f%2b%26%27%22%5c%0a%09%1f%20~%7f%c3%a9%c2%ad%e2%80%a8%f0%9f%98%80",
+		// as Python's repr of a str and of bytes, in quotation marks and in apostrophes
+		`a b/+&'"\\\n\t\x1f ~\x7f` + "é" + `\xad\u2028` + "\U0001F600",
+		`a b/+&'"\\\n\t\x1f ~\x7f\xc3\xa9\xc2\xad\xe2\x80\xa8\xf0\x9f\x98\x80`,
+		`a b/+&\'"\\\n\t\x1f ~\x7f` + "é" + `\xad\u2028` + "\U0001F600",
+		`a b/+&\'"\\\n\t\x1f ~\x7f\xc3\xa9\xc2\xad\xe2\x80\xa8\xf0\x9f\x98\x80`,
+		// in JSON, by others
+		`a b/+&'\"\\\n\t\u001f ~` + "\x7fé\u00ad\u2028\U0001F600",
+		`a b/+&'\"\\\n\t\u001f ~\u007f\u00e9\u00ad\u2028\ud83d\ude00`,
+	}
+	got := formsOf(secret)
+	if diff := cmp.Diff(want, got[:min(len(want), len(got))]); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	// The rest is base64, in two alphabets and at three offsets. The first and the last characters depend on other bytes.
+	rest := formsOf("~~~~~")[len(want):]
+	if diff := cmp.Diff([]string{"fn5+fn", "5+fn5+", "+fn5+f", "fn5-fn", "5-fn5-", "-fn5-f"}, rest); diff != "" {
+		t.Errorf("in base64 (-want +got):\n%s", diff)
+	}
+	if got := formsOf("\U00010000\uffff\u0378")[11:13]; got[0] != "\U00010000"+`\uffff\u0378` {
+		t.Errorf("got %q", got)
+	}
+	if got := pythonForms("\U000e0001")[0]; got != `\U000e0001` {
+		t.Errorf("got %s, want all eight digits", got)
+	}
+}
+
+// TestSecretsWithinOthers checks secrets that begin, end or contain each other, also if only the inner one is there.
+func TestSecretsWithinOthers(t *testing.T) {
+	t.Parallel()
+	r, err := newRedactor([]string{"0abcd1", "abcd", "bcd1234", "zabcdabcz"})
+	must.Do(t, err)
+	for text, want := range map[string]string{
+		"0abcd2": "0" + redacted + "2", "0abcd1": redacted, "0abcd1234": redacted, "0abcd12": redacted + "2", "xbcd123": "xbcd123",
+		"0abc0abcd": "0abc0" + redacted, "zabcdabc.": "z" + redacted + "abc.", "zabcdabcd": "z" + redacted, "0abc": "0abc",
+	} {
+		if got := r.text(text); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+}
+
+// TestBeginningsOfSecrets checks the shortest beginning of a secret that is replaced in text that may have been cut, and
+// that none is replaced in other text.
+func TestBeginningsOfSecrets(t *testing.T) {
+	t.Parallel()
+	r, err := newRedactor([]string{"0123456789abcdef"})
+	must.Do(t, err)
+	for text, want := range map[string]string{
+		"a 0123456": "a 0123456", "a 01234567": "a " + redacted, "a 01234567 b": "a " + redacted + " b", "a 0123456 b": "a 0123456 b", "0123456701234567": redacted,
+	} {
+		if got := r.short(text, 100); got != want {
+			t.Errorf("%q may be cut: got %q, want %q", text, got, want)
+		}
+		if got := r.err(errors.New(text)).Error(); got != want {
+			t.Errorf("%q in an error: got %q, want %q", text, got, want)
+		}
+		if got := r.text(text); got != text {
+			t.Errorf("%q is whole: got %q, want it unchanged", text, got)
+		}
+	}
+	if err := r.err(nil); err != nil {
+		t.Errorf("got %v of no error", err)
+	}
+}
+
+// TestRedactedMessages checks the messages that leave for a step: each part of a stream under its name, nothing of another
+// stream, and the numbers of displayed data as they were.
+func TestRedactedMessages(t *testing.T) {
+	t.Parallel()
+	r, err := newRedactor([]string{"s3cr3t"})
+	must.Do(t, err)
+	var got []string
+	failed := errors.New("no room")
+	handle, flush := r.output(func(m *jupyter.Message) error {
+		got = append(got, m.Header.MsgType+" "+m.Header.MsgID+" "+string(m.Content))
+		if strings.Contains(string(m.Content), "fail") {
+			return failed
+		}
+		return nil
+	})
+	for _, message := range [][2]string{
+		{"stream", `{"name":"stdout","text":"a s3"}`}, {"stream", `{"name":"stderr","text":"b s3"}`}, {"stream", `{"name":"other","text":"c"}`},
+		{"stream", `{"name":"stdout","text":"cr3t"}`}, {"stream", `{"name":"stdout","text":"s"}`},
+		{"display_data", `{"data":{"n":9007199254740993,"f":1.50,"s3cr3t":["s3cr3t",true]}}`},
+	} {
+		must.Do(t, handle(&jupyter.Message{Header: jupyter.Header{MsgType: message[0], MsgID: "1"}, Content: []byte(message[1])}))
+	}
+	must.Do(t, flush())
+	if diff := cmp.Diff([]string{
+		`stream 1 {"name":"stdout","text":"a "}`, `stream 1 {"name":"stderr","text":"b "}`, `stream 1 {"name":"stdout","text":"[redacted]"}`,
+		`display_data 1 {"data":{"[redacted]":["[redacted]",true],"f":1.50,"n":9007199254740993}}`,
+		`stream  {"name":"stdout","text":"s"}`, `stream  {"name":"stderr","text":"s3"}`,
+	}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if err := handle(&jupyter.Message{Header: jupyter.Header{MsgType: "stream"}, Content: []byte(`{"name":"stdout","text":"fail"}`)}); !errors.Is(err, failed) {
+		t.Errorf("got error %v, want %v", err, failed)
 	}
 }

@@ -29,6 +29,8 @@ func TestErrorsSeen(t *testing.T) {
 	}{
 		{&argumentError{errors.New("x")}, ToolError{"TypeError", "wrong arguments: x", false}},
 		{wrapped(&argumentError{errors.New("x")}), ToolError{"TypeError", "call: wrong arguments: x", false}},
+		{&argumentError{&state.DecodeError{Path: `["a"]`, Reason: "it is odd"}}, ToolError{"TypeError", `wrong arguments: ["a"]: it is odd`, false}},
+		{&argumentError{&state.DecodeError{Reason: "it is odd"}}, ToolError{"TypeError", "wrong arguments: state: decode value (byte 0): it is odd", false}},
 		{&ToolError{Type: "Busy", Message: "x", Retryable: true}, ToolError{"Busy", "x", true}},
 		{wrapped(&ToolError{Type: "Busy", Message: "x"}), ToolError{"Busy", "call: x", false}},
 		{&ToolError{Message: "x", Retryable: true}, ToolError{"agent.ToolError", "x", true}},

@@ -490,6 +490,18 @@ func TestPanicOfATool(t *testing.T) { //nolint:paralleltest // it sets the defau
 	if _, err := r.Exec(t.Context(), "panics()"); err != nil || !strings.Contains(own.String(), "out of [redacted]s") || log.String() != after {
 		t.Errorf("%v; its own log: %s; the default one: %s; want no error, %q in its own, and %s", err, own.String(), log.String(), "out of [redacted]s", after)
 	}
+	// A toolbox has no other log.
+	box, err := NewToolbox(panics)
+	must.Do(t, err)
+	_, err = box.Call(t.Context(), "panics", nil)
+	if seen, ok := errors.AsType[*ToolError](err); !ok || seen.Type != "InternalError" || strings.Contains(seen.Message, "out of") {
+		t.Errorf("a toolbox: got %v, want an error without the panic", err)
+	}
+	for _, part := range []string{"level=ERROR", "tool=panics", "out of s3cr3ts", "tool_test.go"} {
+		if added := strings.TrimPrefix(log.String(), after); !strings.Contains(added, part) {
+			t.Errorf("a toolbox: no %q in the log: %s", part, added)
+		}
+	}
 }
 
 func TestAgentBudgets(t *testing.T) {

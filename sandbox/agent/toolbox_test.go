@@ -14,6 +14,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
+	"github.com/e2bctl/e2bctl/state"
 )
 
 type parcel struct {
@@ -166,4 +167,55 @@ func TestToolboxNamesTheReason(t *testing.T) {
 			t.Fatalf("got %v, want the reason, which is enough", err)
 		}
 	}
+}
+
+// TestToolboxResults checks the JSON of results, and the description of a call for the function that approves it.
+func TestToolboxResults(t *testing.T) {
+	t.Parallel()
+	var result any
+	var asked []ToolCall
+	box, err := NewToolbox(MustTool("give", "", func(context.Context, struct{ X *int }) (any, error) { return result, nil },
+		WithApproval(func(_ context.Context, call ToolCall) error { asked = append(asked, call); return nil })))
+	must.Do(t, err)
+	for _, tt := range []struct {
+		result any
+		want   string
+	}{{"<a> & b", `"<a> & b"`}, {state.Set{int64(1)}, `"{1}"`}, {nil, "null"}, {[]any{map[string]any{"a": state.Tuple{int64(1), "<"}}}, `[{"a":[1,"<"]}]`}} {
+		result = tt.result
+		got, err := box.Call(t.Context(), "give", json.RawMessage(`{"X":5}`))
+		if must.Do(t, err); string(got) != tt.want {
+			t.Errorf("%v: got %s, want %s", tt.result, got, tt.want)
+		}
+	}
+	if len(asked) != 4 {
+		t.Fatalf("the approval was asked for %d times, want 4", len(asked))
+	}
+	call := asked[3]
+	if got := string(call.Arguments.Bytes()); call.Tool != "give" || call.Run != "" || call.Step != 0 || got != `{"v":1,"value":{"X":5}}` {
+		t.Errorf("got %+v with %s, want the tool and its arguments alone", call, got)
+	}
+}
+
+// TestOwnErrorAfterTheEnd checks that a tool that fails for another reason than the end of its context is said to have
+// failed for this reason.
+func TestOwnErrorAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	var stop context.CancelCauseFunc
+	box, err := NewToolbox(MustTool("fail", "", func(context.Context, struct{}) (int, error) {
+		stop(errors.New("enough"))
+		return 0, errors.New("no luck")
+	}))
+	must.Do(t, err)
+	patience.Until(t, "the caller sees the end of the function first", func() bool {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		stop = cancel
+		_, err := box.Call(ctx, "fail", nil)
+		box.caller.work.Wait()
+		seen, _ := errors.AsType[*ToolError](err)
+		if seen == nil || seen.Message != "fail: no luck" && seen.Message != "fail: enough" {
+			t.Fatalf("got %v, want one of the two reasons", err)
+		}
+		return seen.Message == "fail: no luck"
+	})
 }

@@ -1,8 +1,22 @@
 package local
 
 import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
+	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // Nothing but the bytes of a name reaches the terminal.
@@ -15,6 +29,182 @@ func TestASCIIHost(t *testing.T) {
 	} {
 		if got, ok := asciiHost(host); ok != (want != "") || ok && got != want {
 			t.Errorf("%q: got %q, %t, want %q", host, got, ok, want)
+		}
+	}
+}
+
+// screenText is what a screen shows.
+type screenText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *screenText) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *screenText) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// asking returns an asker, the keyboard of its terminal, and what its screen shows.
+func asking(t *testing.T, dir string) (*asker, *io.PipeWriter, *screenText) {
+	t.Helper()
+	in, keyboard := io.Pipe()
+	t.Cleanup(func() { must.Do(t, keyboard.Close()) })
+	screen := new(screenText)
+	return newAsker(&cmdutil.IOStreams{In: in, Err: screen}, dir), keyboard, screen
+}
+
+// Only an answer with yes or always allows a port of a host, and always is not asked again.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	for answer, want := range map[string]bool{
+		"y": true, "yes": true, " Y ": true, "YES": true, "a": true, "always": true, "Always": true,
+		"": false, "n": false, "no": false, "ye": false, "allow": false, "y y": false,
+	} {
+		for _, dir := range []string{"", t.TempDir()} {
+			a, keyboard, screen := asking(t, dir)
+			ctx := patience.Context(t)
+			answered := make(chan bool, 1)
+			go func() { answered <- a.ask(ctx, "i\x1b1", "Example.test", 443) }()
+			question := "sandbox " + cmdutil.Printable("i\x1b1") + " wants to reach example.test:443: allow? [y]es / [N]o / [a]lways "
+			patience.Until(t, "the question", func() bool { return screen.String() == question })
+			_, err := io.WriteString(keyboard, answer+"\n")
+			must.Do(t, err)
+			if got := patience.Receive(t, "the answer", answered); got != want {
+				t.Errorf("%q with state %t: got %t, want %t", answer, dir != "", got, want)
+			}
+			isAlways := strings.HasPrefix(strings.ToLower(answer), "a") && want
+			if dir != "" {
+				hosts, err := localcloud.AllowedHosts(dir)
+				must.Do(t, err)
+				if diff := cmp.Diff(map[bool][]string{true: {"example.test:443"}}[isAlways], hosts); diff != "" {
+					t.Errorf("%q: the allowed (-want +got):\n%s", answer, diff)
+				}
+			}
+			if !isAlways {
+				continue
+			}
+			if !a.ask(ctx, "i2", "example.test", 443) || screen.String() != question {
+				t.Errorf("%q with state %t: the screen has %q, want no question again", answer, dir != "", screen.String())
+			}
+			ended, end := context.WithCancel(ctx)
+			end()
+			if a.ask(ended, "i2", "example.test", 80) || a.ask(ended, "i2", "other.test", 443) {
+				t.Errorf("%q with state %t: another port or host is allowed, too", answer, dir != "")
+			}
+		}
+	}
+}
+
+// A line that was typed before a question answers nothing, and neither does the end of the input.
+func TestAnswersOfNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		in, keyboard := io.Pipe()
+		var screen strings.Builder
+		a := newAsker(&cmdutil.IOStreams{In: in, Err: &screen}, "")
+		_, err := io.WriteString(keyboard, "y\n")
+		must.Do(t, err)
+		synctest.Wait() // the line waits for a question
+		ctx, end := context.WithTimeout(t.Context(), time.Minute)
+		defer end()
+		if a.ask(ctx, "i1", "a.test", 1) || ctx.Err() == nil {
+			t.Error("an older line answered the question")
+		}
+		const question = "sandbox i1 wants to reach a.test:1: allow? [y]es / [N]o / [a]lways "
+		if want := question + "\nno answer in 30 seconds: no\n"; screen.String() != want {
+			t.Errorf("the screen has %q, want %q", screen.String(), want)
+		}
+		if a.ask(t.Context(), "i1", "\x1b", 1) || strings.Count(screen.String(), "allow?") != 1 {
+			t.Errorf("the screen has %q, want no question about a host that cannot be", screen.String())
+		}
+		must.Do(t, keyboard.Close())
+		synctest.Wait()
+		for range 2 {
+			if a.ask(t.Context(), "i1", "a.test", 1) {
+				t.Error("the end of the input is a yes")
+			}
+		}
+	})
+}
+
+// One question is on the screen at a time. The end of its context is a no, and so is that of one that waits.
+func TestQuestionsInTurn(t *testing.T) {
+	t.Parallel()
+	a, keyboard, screen := asking(t, "")
+	first, endFirst := context.WithCancel(patience.Context(t))
+	second, endSecond := context.WithCancel(patience.Context(t))
+	answers := []chan bool{make(chan bool, 1), make(chan bool, 1), make(chan bool, 1)}
+	go func() { answers[0] <- a.ask(first, "i1", "a.test", 1) }()
+	patience.Until(t, "the first question", func() bool { return strings.Contains(screen.String(), "a.test:1: allow?") })
+	go func() { answers[1] <- a.ask(second, "i2", "b.test", 2) }()
+	endSecond()
+	if patience.Receive(t, "the second answer", answers[1]) || strings.Contains(screen.String(), "b.test") {
+		t.Errorf("the screen has %q, want one question", screen.String())
+	}
+	go func() { answers[2] <- a.ask(patience.Context(t), "i3", "a.test", 1) }()
+	endFirst()
+	if patience.Receive(t, "the first answer", answers[0]) {
+		t.Error("no answer is a yes")
+	}
+	patience.Until(t, "the next question", func() bool { return strings.Contains(screen.String(), "sandbox i3 wants") })
+	if !strings.Contains(screen.String(), "\nno answer in 30 seconds: no\nsandbox i3") {
+		t.Errorf("the screen has %q, want the end of the first question before the next", screen.String())
+	}
+	_, err := io.WriteString(keyboard, "a\n")
+	must.Do(t, err)
+	if !patience.Receive(t, "the third answer", answers[2]) {
+		t.Error("the third question was answered with always, and the answer is no")
+	}
+}
+
+// An answer that cannot be kept holds once, and a list that cannot be read allows nothing.
+func TestAnswersThatAreNotKept(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a, keyboard, screen := asking(t, dir)
+	must.Do(t, localcloud.AllowHost(dir, "a.test:1"))
+	entries, err := os.ReadDir(dir)
+	must.Do(t, err)
+	if len(entries) != 1 || !a.ask(t.Context(), "i1", "a.test", 1) {
+		t.Fatalf("got %d files, want one that allows the host", len(entries))
+	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, entries[0].Name()), []byte("{"), 0o600))
+	answered := make(chan bool, 1)
+	ctx := patience.Context(t)
+	go func() { answered <- a.ask(ctx, "i1", "a.test", 1) }()
+	patience.Until(t, "the question", func() bool { return strings.HasSuffix(screen.String(), "[a]lways ") })
+	_, err = io.WriteString(keyboard, "a\n")
+	must.Do(t, err)
+	if got := patience.Receive(t, "the answer", answered); !got || !strings.Contains(screen.String(), "yes, but not always: ") {
+		t.Errorf("got %t and the screen %q, want yes and that it is not kept", got, screen.String())
+	}
+}
+
+// TestAllowedAreShown checks the lines and the JSON of ports that are allowed.
+func TestAllowedAreShown(t *testing.T) {
+	t.Parallel()
+	addresses := []string{"a.test:443", "[2001:db8::1]:80", "b.test", "c.test:x", "d\x1b.test:1"}
+	var out strings.Builder
+	must.Do(t, showAllowed(factory(t, &out), addresses))
+	lines := "a.test:443\n[2001:db8::1]:80\nb.test\nc.test:x\n" + cmdutil.Printable("d\x1b.test:1") + "\n"
+	if out.String() != lines {
+		t.Errorf("got %q, want %q", out.String(), lines)
+	}
+	for n := range 2 {
+		must.Is(t, showAllowed(factory(t, &fullAfter{n: n}), addresses), errFull)
+	}
+	for address, want := range map[string]allowedView{
+		"a.test:443": {Host: "a.test", Port: 443}, "[2001:db8::1]:80": {Host: "2001:db8::1", Port: 80}, "b.test": {Host: "b.test"}, "c.test:x": {Host: "c.test:x"},
+	} {
+		if host, port := splitPort(address); host != want.Host || port != want.Port {
+			t.Errorf("%s: got %s and %d, want %s and %d", address, host, port, want.Host, want.Port)
 		}
 	}
 }

@@ -239,3 +239,55 @@ func TestSizeText(t *testing.T) {
 		}
 	}
 }
+
+// TestPruneOfACloudThatFails checks the error of each question to a running cloud.
+func TestPruneOfACloudThatFails(t *testing.T) {
+	t.Parallel()
+	dir := keep(t, "paused")
+	for name, fails := range map[string]string{"the space": "/local/space", "the list": "/v2/sandboxes", "nothing": ""} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case fails:
+				w.WriteHeader(http.StatusForbidden)
+			case "/local/space":
+				fmt.Fprint(w, `{}`)
+			default:
+				fmt.Fprint(w, `[{"sandboxID":"paused","state":"paused"},{"sandboxID":"new","state":"paused"}]`)
+			}
+		}))
+		k, err := runningKeeper(t.Context(), localcloud.Record{URL: server.URL, Key: "e2b_" + strings.Repeat("0", 40), State: dir})
+		if (err != nil) != (fails != "") {
+			t.Errorf("%s fails: got error %v", name, err)
+		}
+		if err == nil {
+			if len(k.kept) != 2 || k.kept[0].Bytes < 1<<20 || k.kept[1].Bytes != 0 {
+				t.Errorf("got %+v, want the one with files and the one without", k.kept)
+			}
+			must.Do(t, k.close())
+		}
+		server.Close()
+	}
+	if _, err := runningKeeper(t.Context(), localcloud.Record{URL: "no address", State: dir}); err == nil {
+		t.Error("no address: got no error")
+	}
+}
+
+// TestPruneCacheAndMore checks that the cache is removed before the sandboxes, and instead of their list.
+func TestPruneCacheAndMore(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir()) // no local cloud runs in it
+	must.Do(t, os.Chmod(os.Getenv("XDG_RUNTIME_DIR"), 0o700))
+	dir := keep(t, "a", "b", "c")
+	for _, tt := range []struct {
+		opts pruneOptions
+		out  string
+	}{{pruneOptions{}, ""}, {pruneOptions{IDs: []string{"b"}}, "b\n"}, {pruneOptions{All: true, Yes: true}, "a\nc\n"}} {
+		tt.opts.State, tt.opts.Cache = dir, true
+		out, text, err := prune(t.Context(), "", &tt.opts)
+		if err != nil || out != tt.out || !strings.HasPrefix(text, "removed ") {
+			t.Errorf("%+v: got %q, %q and error %v, want %q", tt.opts, out, text, err, tt.out)
+		}
+	}
+	if _, _, err := prune(t.Context(), "", &pruneOptions{State: filepath.Join(dir, "files", "none", "x")}); err != nil {
+		t.Errorf("a directory that is not there: got error %v", err)
+	}
+}

@@ -1,0 +1,188 @@
+package code
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
+)
+
+// pixel is a picture as a kernel displays it.
+const pixel = "iVBORw0KGgo="
+
+// kernels is a service with a sandbox, and the kernels of its contexts: c1 with Python, c2 with Bash.
+type kernels struct {
+	t    *testing.T
+	deaf bool   // there is no websocket
+	ends string // what the end of a program returns; "raise" and "die": it raises an exception, or the sandbox is gone
+
+	mu          sync.Mutex
+	gone        bool // the sandbox
+	interrupts  int
+	killed      int
+	ran         []string // code
+	interrupted chan struct{}
+}
+
+func (s *kernels) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	gone := s.gone
+	s.mu.Unlock()
+	switch path := r.URL.Path; {
+	case gone && r.Header.Get("E2b-Sandbox-Id") != "":
+		w.WriteHeader(http.StatusBadGateway)
+		_, _ = io.WriteString(w, `{"sandboxId":"i1","message":"The sandbox was not found","code":502}`)
+	case gone && r.Method == http.MethodGet:
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"code":404,"message":"gone"}`)
+	case strings.HasSuffix(path, "/channels") && !s.deaf:
+		k, err := jupytertest.Upgrade(s.t, w, r)
+		if err != nil {
+			s.t.Error(err)
+			return
+		}
+		defer k.Socket.Close()
+		for m := k.Next(); m != nil; m = k.Next() {
+			s.answer(k, m)
+		}
+	case strings.HasSuffix(path, "/interrupt"):
+		s.mu.Lock()
+		s.interrupts++
+		s.mu.Unlock()
+		s.interrupted <- struct{}{}
+		w.WriteHeader(http.StatusNoContent)
+	case path == "/contexts" && r.Method == http.MethodGet:
+		_, _ = io.WriteString(w, `[{"id":"c1","language":"python","cwd":"/home/user"},{"id":"c2","language":"bash","cwd":"/home/user"}]`)
+	case path == "/execute":
+		_, _ = io.WriteString(w, `{"type":"stdout","text":"over HTTP\n"}`+"\n"+`{"type":"end_of_execution"}`+"\n")
+	case r.Header.Get("E2b-Sandbox-Id") != "":
+		w.WriteHeader(http.StatusBadGateway)
+		fmt.Fprintf(w, `{"sandboxId":"i1","message":"The sandbox is running but port is not open","port":%s,"code":502}`, r.Header.Get("E2b-Sandbox-Port"))
+	case r.Method == http.MethodPost:
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, `{"sandboxID":"i1","templateID":"t","envdVersion":"0.6.13"}`)
+	case r.Method == http.MethodDelete:
+		s.mu.Lock()
+		s.killed++
+		s.mu.Unlock()
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		_, _ = io.WriteString(w, `{"sandboxID":"i1","state":"running"}`)
+	}
+}
+
+// answer answers one request to a kernel.
+func (s *kernels) answer(k *jupytertest.Kernel, m *jupyter.Message) {
+	var asked struct {
+		Code   string `json:"code"`
+		Cursor int    `json:"cursor_pos"`
+		Level  int    `json:"detail_level"`
+	}
+	if err := json.Unmarshal(m.Content, &asked); err != nil {
+		s.t.Error(err)
+	}
+	reply := func(content map[string]any) {
+		content["status"] = "ok"
+		k.Status(m, "busy")
+		k.Say(m, jupyter.Shell, strings.Replace(m.Header.MsgType, "_request", "_reply", 1), content)
+		k.Status(m, "idle")
+	}
+	switch m.Header.MsgType {
+	case "is_complete_request":
+		status, indent := "complete", ""
+		if strings.Contains(asked.Code, ":") && !strings.HasSuffix(asked.Code, "\n") {
+			status, indent = "incomplete", "    "
+		}
+		k.Status(m, "busy")
+		k.Say(m, jupyter.Shell, "is_complete_reply", map[string]any{"status": status, "indent": indent})
+		k.Status(m, "idle")
+	case "complete_request":
+		word := asked.Code[strings.LastIndexAny(asked.Code[:asked.Cursor], " \n(")+1 : asked.Cursor]
+		matches := []string{}
+		for _, name := range []string{"alpha", "alphabet", "beta", "broken\x1bname"} {
+			if strings.HasPrefix(name, word) {
+				matches = append(matches, name)
+			}
+		}
+		reply(map[string]any{"matches": matches, "cursor_start": asked.Cursor - len(word), "cursor_end": asked.Cursor, "metadata": map[string]any{}})
+	case "inspect_request":
+		reply(map[string]any{"found": asked.Code == "len", "data": map[string]any{"text/plain": fmt.Sprintf("help on %s, level %d\n", asked.Code, asked.Level)}, "metadata": map[string]any{}})
+	case "execute_request":
+		s.run(k, m, asked.Code)
+	}
+}
+
+// run runs code.
+func (s *kernels) run(k *jupytertest.Kernel, m *jupyter.Message, code string) {
+	raised := func(name string) {
+		content := jupyter.ErrorContent{Name: name, Value: "no", Traceback: []string{"line 3\n" + name + ": no"}}
+		k.Say(m, jupyter.IOPub, "error", content)
+		k.Reply(m, "error")
+	}
+	s.mu.Lock()
+	s.ran = append(s.ran, code)
+	s.mu.Unlock()
+	result := func(text string) {
+		k.Say(m, jupyter.IOPub, "execute_result", map[string]any{"data": map[string]any{"text/plain": text}, "metadata": map[string]any{}, "execution_count": 7})
+	}
+	picture := map[string]any{"data": map[string]any{"image/png": pixel}, "metadata": map[string]any{}}
+	k.Begin(m)
+	switch {
+	case strings.Contains(code, "_e2bctl_begin"):
+		code = "begin"
+	case strings.Contains(code, "_e2bctl_end"):
+		k.Stream(m, "stdout", "the end\n")
+		if code = s.ends; code != "raise" && code != "die" {
+			result(s.ends)
+			code = "begin"
+		}
+	}
+	switch code {
+	case "begin":
+	case "6 * 7":
+		result("42")
+	case "half":
+		k.Stream(m, "stdout", "half a line")
+	case "raise":
+		k.Stream(m, "stderr", "warned\n")
+		raised("ValueError")
+		k.Status(m, "idle")
+		return
+	case "exit":
+		raised("SystemExit")
+		k.Status(m, "idle")
+		return
+	case "hang":
+		k.Stream(m, "stdout", "begun\n")
+		<-s.interrupted
+		raised("KeyboardInterrupt")
+		k.Status(m, "idle")
+		return
+	case "stubborn":
+		k.Stream(m, "stdout", "begun\n")
+		<-s.interrupted
+		k.Stream(m, "stdout", "no, thanks\n")
+		<-s.interrupted
+	case "ask":
+		k.Ask(m, "first\nname? ")
+		k.Stream(m, "stdout", "hello "+k.Answer()+"\n")
+	case "picture":
+		k.Say(m, jupyter.IOPub, "display_data", picture)
+	case "die":
+		s.mu.Lock()
+		s.gone = true
+		s.mu.Unlock()
+		k.Socket.Close()
+		return
+	default:
+		k.Stream(m, "stdout", "ran "+strings.ReplaceAll(code, "\n", "|")+"\n")
+	}
+	k.Reply(m, "ok")
+	k.Status(m, "idle")
+}
