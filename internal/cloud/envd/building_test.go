@@ -60,6 +60,17 @@ func TestNewAccount(t *testing.T) {
 	if diff := cmp.Diff("staff:x:1002:\nbob:x:1001:\ncarl:x:77:\nalice:x:1003:\n", content(t, filepath.Join(dir, "group"))); diff != "" {
 		t.Errorf("groups (-want +got):\n%s", diff)
 	}
+	shell := "/bin/sh"
+	if _, err := os.Stat("/bin/bash"); err == nil {
+		shell = "/bin/bash"
+	}
+	accounts := "\nalice:x:1003:1003::" + dir + "/homes/alice:" + shell + "\ncarl:x:1004:77::" + dir + "/homes/carl:" + shell + "\n"
+	if got := content(t, filepath.Join(dir, "passwd")); !strings.HasSuffix(got, ":/bin/sh"+accounts) {
+		t.Errorf("got the accounts %q, want %q at the end", got, accounts)
+	}
+	if got := owner(t, dir+"/homes/alice") + " " + owner(t, dir+"/homes/carl"); got != "1003:1003 1004:77" {
+		t.Errorf("the homes belong to %s", got)
+	}
 	if got := content(t, filepath.Join(dir, "shadow")); !strings.HasSuffix(got, "\nalice:!:19000:0:99999:7:::\ncarl:!:19000:0:99999:7:::\n") {
 		t.Errorf("got %q, want lines without passwords", got)
 	}

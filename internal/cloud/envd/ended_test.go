@@ -58,7 +58,7 @@ func TestPidInUseAgain(t *testing.T) {
 	d := serve(t)
 	first := d.run(t, shell("true"))
 	ps := d.server.processes
-	output, _ := newOutput(ps.kept)
+	output, _ := newOutput(newBudget())
 	ps.mu.Lock()
 	for pid := range uint32(5000) { // one of them is the next
 		ps.retired = append(ps.retired, retired{was: &running{output: output}, pid: first.pid + 1 + pid, at: time.Now()})

@@ -565,7 +565,7 @@ func TestKeepalive(t *testing.T) {
 
 func TestKeepaliveInterval(t *testing.T) {
 	t.Parallel()
-	for value, want := range map[string]time.Duration{"": 90 * time.Second, "50": 50 * time.Second, "-1": 90 * time.Second, "x": 90 * time.Second, "99999999999": 90 * time.Second} {
+	for value, want := range map[string]time.Duration{"": 90 * time.Second, "50": 50 * time.Second, "0": 90 * time.Second, "1": time.Second, "86400": 24 * time.Hour, "86401": 90 * time.Second, "-1": 90 * time.Second, "x": 90 * time.Second, "99999999999": 90 * time.Second} {
 		if got := keepaliveInterval(http.Header{"Keepalive-Ping-Interval": {value}}); got != want {
 			t.Errorf("keepaliveInterval(%q) = %v, want %v", value, got, want)
 		}
