@@ -223,7 +223,8 @@ func TestListOfWhatChanges(t *testing.T) {
 	}
 }
 
-// TestDirectoriesOfOthers checks that a directory that another process makes meanwhile is no error, and stays its.
+// TestDirectoriesOfOthers checks that a directory that another process makes meanwhile is no error, and that all
+// other failures are.
 func TestDirectoriesOfOthers(t *testing.T) {
 	t.Parallel()
 	user := &User{UID: 54321, GID: 54321}

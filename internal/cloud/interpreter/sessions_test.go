@@ -3,6 +3,7 @@
 package interpreter
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -534,4 +535,34 @@ func TestMalformedMessageOfAKernel(t *testing.T) {
 	if n != 0 || err != nil || !strings.Contains(log.String(), `msg="encode a message of a kernel" type=stream`) {
 		t.Errorf("got %d, %v and the log %s", n, err, log.String())
 	}
+}
+
+// TestBusy checks that a server is busy while code runs or waits in any of its kernels.
+func TestBusy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		idle := kernel.New(kernel.Spec{Logger: slog.New(slog.DiscardHandler)})
+		k := kernel.New(kernel.Spec{Logger: slog.New(slog.DiscardHandler), Environ: func() ([]string, error) {
+			<-release // the request lasts until then
+			return nil, errors.New("no environment")
+		}})
+		s := &Server{kernels: []*runningKernel{{Kernel: idle}, {Kernel: k}}}
+		if s.Busy() {
+			t.Error("it is busy before the first request")
+		}
+		request := &kernel.Request{Header: jupyter.NewHeader("execute_request", "c", "u")}
+		must.Do(t, k.Attach(func(context.Context, kernel.Event) {}).Submit(request))
+		synctest.Wait()
+		if !s.Busy() {
+			t.Error("it is not busy while code runs")
+		}
+		close(release)
+		<-request.Done()
+		synctest.Wait()
+		if s.Busy() {
+			t.Error("it is busy after the last request")
+		}
+		must.Do(t, errors.Join(idle.Close(), k.Close()))
+	})
 }
