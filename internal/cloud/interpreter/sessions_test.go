@@ -566,3 +566,55 @@ func TestBusy(t *testing.T) {
 		must.Do(t, errors.Join(idle.Close(), k.Close()))
 	})
 }
+
+// TestWhoWaitsForAClient checks for how long the events of a kernel wait for a client that does not read: those of
+// its own requests as long as it is there, and others for a bounded time, after which the client has lost them.
+func TestWhoWaitsForAClient(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		own  bool
+		end  func(b *sessionBuffer, cancel context.CancelFunc) // after an hour
+		want time.Duration
+		lost bool
+	}{
+		"of another":                     {false, nil, slowPatience, true},
+		"its own, until it reads":        {true, func(b *sessionBuffer, _ context.CancelFunc) { b.next(); b.acknowledge(1) }, time.Hour, false},
+		"its own, until the kernel ends": {true, func(_ *sessionBuffer, cancel context.CancelFunc) { cancel() }, time.Hour, true},
+		"its own, until it disconnects":  {true, func(b *sessionBuffer, _ context.CancelFunc) { b.detach() }, time.Hour, false},
+		"its own, until it is dropped":   {true, func(b *sessionBuffer, _ context.CancelFunc) { b.drop() }, time.Hour, false},
+		"its own, and it reads nothing":  {true, func(b *sessionBuffer, cancel context.CancelFunc) { b.acknowledge(1); cancel() }, time.Hour, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, release := withoutPython(t), make(chan struct{})
+			s.options.Environ = func() ([]string, error) {
+				<-release // the request lasts until then
+				return nil, errors.New("no environment")
+			}
+			k, err := s.addKernel(&runningKernel{})
+			must.Do(t, err)
+			s.mu.Lock()
+			b := s.newBuffer(&socket{kernel: k, session: "s"})
+			s.mu.Unlock()
+			so := &socket{shut: func() {}}
+			b.attach(so)
+			b.put(&jupyter.Message{Channel: jupyter.IOPub, Content: make([]byte, attachedBytes)}, attachedBytes, false)
+			e := kernel.Event{Channel: jupyter.IOPub, Type: "stream", Content: json.RawMessage(`{"name":"stdout"}`)}
+			if tt.own {
+				e.Request = &kernel.Request{Header: jupyter.NewHeader("execute_request", "c", "u")}
+				must.Do(t, b.client.Submit(e.Request))
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if tt.end != nil {
+				time.AfterFunc(time.Hour, func() { tt.end(b, cancel) })
+			}
+			began := time.Now()
+			b.deliver(ctx, e)
+			if took := time.Since(began); took != tt.want || so.lost.Load() != tt.lost {
+				t.Errorf("%s: it waited for %v, and the client has lost it: %v, want %v and %v", name, took, so.lost.Load(), tt.want, tt.lost)
+			}
+			close(release)
+			must.Do(t, s.Close())
+		})
+	}
+}
