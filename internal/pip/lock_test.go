@@ -2,6 +2,7 @@ package pip
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -154,4 +155,47 @@ func FuzzLock(f *testing.F) {
 			t.Errorf("%q: %+v, then %+v, %v, want the same packages and no error", text, lock, again, err)
 		}
 	})
+}
+
+// TestEdgesOfLocks checks the bounds of a lock, and which files are wheels of a package.
+func TestEdgesOfLocks(t *testing.T) {
+	t.Parallel()
+	one := func(name, version string) Locked { return Locked{name, version, []string{sumA}, ""} }
+	many := make([]Locked, maxLocked+1)
+	for i := range many {
+		many[i] = one(fmt.Sprintf("a%d", i), "1")
+	}
+	long := strings.Repeat("a", maxRequirement-len("==1"))
+	for name, tt := range map[string]struct {
+		packages []Locked
+		fits     bool
+	}{
+		"none": {nil, true}, "as many as may be": {many[1:], true}, "one too many": {many, false}, "a long name": {[]Locked{one(long, "1")}, true}, "a longer name": {[]Locked{one(long+"a", "1")}, false},
+		"two names": {[]Locked{one("a", "1"), one("b", "1")}, true}, "one name": {[]Locked{one("a-b", "1"), one("A_b", "2")}, false},
+		"a bad second hash": {[]Locked{{"a", "1", []string{sumA, "x"}, ""}}, false}, "a hash in capitals": {[]Locked{{"a", "1", []string{strings.ToUpper(sumA)}, ""}}, false},
+	} {
+		if err := (&Lock{Packages: tt.packages}).Check(); (err == nil) != tt.fits {
+			t.Errorf("%s: got error %v, want it to be accepted: %v", name, err, tt.fits)
+		}
+	}
+	if text, err := (&Lock{Packages: many}).Marshal(); text != nil || err == nil {
+		t.Errorf("a lock that is too long: got %d bytes and error %v", len(text), err)
+	}
+	for file, want := range map[string]bool{
+		"My_pkg-1.0-py3-none-any.whl": true, "my.pkg-1.0-1-py3-none-any.whl": true, "my_pkg-1.1-py3-none-any.whl": false, "other-1.0-py3-none-any.whl": false, "my_pkg-1.0.tar.gz": false, "": false,
+	} {
+		if got := (Locked{Name: "my-pkg", Version: "1.0"}).isWheel(file); got != want {
+			t.Errorf("%s: got %v, want %v", file, got, want)
+		}
+	}
+	for line, want := range map[string][2]string{"a": {"a", ""}, "a #b": {"a", "b"}, "a  # b c ": {"a ", "b c"}, "a#b": {"a#b", ""}, "# a": {"", ""}, " \t# a": {"", ""}, "": {"", ""}} {
+		if rest, comment := cutComment(line); rest != want[0] || comment != want[1] {
+			t.Errorf("%q: got %q and %q, want %q", line, rest, comment, want)
+		}
+	}
+	var lock Lock
+	must.Do(t, lock.Unmarshal([]byte("#one\n# two\n\n# three\na==1 --hash=sha256:"+sumA+"  # b-1-py3-none-any.whl\n")))
+	if diff := cmp.Diff(Lock{Comment: "one\ntwo", Packages: []Locked{one("a", "1")}}, lock); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
 }

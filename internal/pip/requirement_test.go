@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -139,4 +141,61 @@ func FuzzRequirements(f *testing.F) {
 			t.Errorf("%q is taken for a requirement", text)
 		}
 	})
+}
+
+// TestMarkers checks which markers are accepted, and the reason why others are not.
+func TestMarkers(t *testing.T) {
+	t.Parallel()
+	for marker, want := range map[string]string{
+		`os_name == "a"`: "", ` os_name=='a' `: "", `"a" == "b"`: "", `os_name == os_name`: "", `extra in "a"`: "", `extra not in "a"`: "", `python_version ~= "3.1"`: "", `os_name === "a"`: "",
+		`os_name == "a" or os_name == "b" and os_name == "c" or os_name == "d"`: "", `(os_name == "a" and (os_name == "b" or os_name == "c"))`: "", `os_name == ""`: "",
+		"": "it ends where a variable", `os_name`: "it ends where a comparison", `os_name ==`: "it ends where a variable", `== "a"`: `"==" stands where a variable`,
+		`os_name == "a" or`: "it ends where a variable", `os_name == "a" and and`: `"and" stands where a variable`, `os_name is "a"`: `"is" stands where a comparison`,
+		`os_name not == "a"`: `"==" stands where in (of "not in")`, `os_name not`: "it ends where in (of", `()`: `")" stands where a variable`, `(os_name == "a"`: "it ends where a closing parenthesis",
+		`(os_name == "a" os_name`: `"os_name" stands where a closing parenthesis`, `os_name == "a" )`: `")" stands where and, or, or the end`, `os_name == "a" "b"`: `stands where and, or, or the end`,
+		`os_name == "$(a)"`: `stands where`, `os_name == 'a"`: `stands where`, `Os_name == "a"`: "stands where a variable", `os_name & "a"`: "stands where a comparison", `os_name == in`: `"in" stands where a variable`,
+		`os_name in in "a"`: `"in" stands where a variable`,
+	} {
+		if got := checkMarker(marker); (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, want %q", marker, got, want)
+		}
+	}
+}
+
+// TestVersionClauses checks the edges of what a requirement may say about versions.
+func TestVersionClauses(t *testing.T) {
+	t.Parallel()
+	for clause, want := range map[string]string{
+		"==1": "", "== 1.0": "", "===what.ever": "", "===1.*": "", "==1.*": "", "!=1.*": "", "==1+a": "", "!=1+a.1": "", "~=1.0": "", "~=1.0.0rc1": "", ">=1!2": "", "<2.dev1": "",
+		"1": "is not of the form", "=1": "is not of the form", "==": "is not of the form", "==1 2": "is not of the form", "==a": "is not a version", "==1..2": "is not a version", "==*": "is not a version",
+		"<=1.*": "<= does not take a wildcard", "~=1.0.*": "~= does not take a wildcard", "==1+a.*": "does not take a local version", ">=1+a": "does not take a local version", "~=1.0+a": "does not take a local version",
+		"~=1": "~=1 needs a second number, as in ~=1.0", "~=1rc1": "needs a second number",
+	} {
+		if got := checkVersionClause(clause); (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, want %q", clause, got, want)
+		}
+	}
+	for length, fits := range map[int]bool{maxRequirement: true, maxRequirement + 1: false} {
+		if _, err := Parse(strings.Repeat("a", length)); (err == nil) != fits {
+			t.Errorf("%d bytes: got error %v, want it to fit: %v", length, err, fits)
+		}
+	}
+	for text, isImport := range map[string]bool{"json": true, "a.*": true, "*": true, "-r": false, "a b": false, "x.whl": false} {
+		_, err := Parse(text)
+		if refused, ok := errors.AsType[*RefusedError](err); !ok || refused.Import != isImport || refused.Requirement != text {
+			t.Errorf("%q: got %+v, want a refusal of an import: %v", text, refused, isImport)
+		}
+	}
+	all, err := ParseAll([]string{"Foo.Bar", "PIL"})
+	must.Do(t, err)
+	want := []Requirement{{Text: "Foo.Bar", Name: "foo-bar"}, {Text: "pillow", Name: "pillow", Import: "PIL", Distribution: "pillow"}}
+	if diff := cmp.Diff(want, all); diff != "" || strings.Join(Names(all), " ") != "foo-bar pillow" {
+		t.Errorf("names %v (-want +got):\n%s", Names(all), diff)
+	}
+	wheel := filepath.Join(t.TempDir(), "My_pkg-1.0-py3-none-any.whl")
+	must.Do(t, os.WriteFile(wheel, nil, 0o600))
+	r, err := Parse(wheel)
+	if diff := cmp.Diff(Requirement{Text: wheel, Name: "my-pkg", Wheel: true}, r); diff != "" || err != nil {
+		t.Errorf("a wheel: error %v (-want +got):\n%s", err, diff)
+	}
 }

@@ -288,6 +288,39 @@ func TestBuildSurvivesAnOutage(t *testing.T) {
 	}
 }
 
+// TestUploadsAreRepeated checks how often, and with which pauses, an upload is tried.
+func TestUploadsAreRepeated(t *testing.T) {
+	t.Parallel()
+	const upload = "PUT /upload/{hash}"
+	dir := tree(t, map[string]string{"a": "a"})
+	for _, tt := range []struct {
+		away, fail, tries int
+		want              error
+		took              time.Duration
+	}{
+		{0, 0, 1, nil, 0}, {1, 0, 2, nil, time.Second}, {2, 0, 3, nil, 3 * time.Second}, {3, 0, 3, api.ErrUnavailable, 3 * time.Second}, {0, 409, 1, api.ErrConflict, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fake{away: map[string]int{upload: tt.away}, fail: map[string]int{upload: tt.fail}}
+			began := time.Now()
+			_, err := Start(t.Context(), f.templates(t), "x", FromBase().Copy("a", "/a", nil), &BuildParams{Dir: dir})
+			if !errors.Is(err, tt.want) || err != nil && !strings.Contains(err.Error(), `template: build "x": upload "a": `) {
+				t.Errorf("%+v: got error %v", tt, err)
+			}
+			tries := len(slices.DeleteFunc(f.asked, func(call string) bool { return call != "PUT /upload" }))
+			if took := time.Since(began); took != tt.took || tries != tt.tries {
+				t.Errorf("%+v: got %d tries in %v", tt, tries, took)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+			defer cancel()
+			f = &fake{away: map[string]int{upload: 2}}
+			if _, err := Start(ctx, f.templates(t), "x", FromBase().Copy("a", "/a", nil), &BuildParams{Dir: dir}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("without a caller: got error %v", err)
+			}
+		})
+	}
+}
+
 // TestLostStart checks that a build that may run is returned although the start had no answer, so
 // that the caller can look for it.
 func TestLostStart(t *testing.T) {

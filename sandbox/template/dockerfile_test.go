@@ -59,6 +59,10 @@ func TestDockerfile(t *testing.T) {
 		{name: "ARG without a value after ENV", text: "FROM x\nENV A=1\nARG A\nWORKDIR /$A", want: "ENV A|1\nWORKDIR /1\nUSER user"},
 		{name: "ENV after ARG after ENV", text: "FROM x\nENV A=1\nARG A=2\nENV A=3\nWORKDIR /$A", want: "ENV A|1\nENV A|2\nENV A|3\nWORKDIR /3\nUSER user"},
 		{name: "sources begin at the directory to copy from", text: "FROM x\nCOPY /a /b/../c /d/", want: "COPY ./a|/d/||\nCOPY ./b/../c|/d/||" + defaults},
+		{name: "several sources", text: "FROM x\nCOPY a b .\nCOPY a b c/.\nADD --unpack a b /d/", want: "COPY a|.||\nCOPY b|.||\nCOPY a|c/.||\nCOPY b|c/.||\nCOPY a|/d/||\nCOPY b|/d/||" + defaults},
+		{name: "arguments with two values", text: "ARG A=1 B=2 C=3\nFROM x:$C\nARG A=4 B C=5\nRUN y", args: map[string]string{"C": "6"}, image: "x:6", want: "ENV A|4|B|2|C|6\nRUN y" + defaults},
+		{name: "empty commands", text: "FROM x\nENTRYPOINT []\nCMD []", want: defaults[1:]},
+		{name: "an empty start", text: "FROM x\nENTRYPOINT [\"run\"]\nCMD []", want: defaults[1:], start: "run"},
 		{name: "script", text: "FROM x\nRUN <<EOF\none\ntwo $A\nEOF", want: "RUN one\ntwo $A\n" + defaults},
 	}
 	for _, test := range tests {

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -264,6 +265,47 @@ func TestPack(t *testing.T) {
 		must.Do(t, os.WriteFile(filepath.Join(dir, "app/run"), []byte(size), 0o600))
 		if _, err := s.pack(t.Context(), files, true); err == nil || !strings.Contains(err.Error(), "pack app/run: it changed while it was read") {
 			t.Errorf("a file that has %q now: got %v", size, err)
+		}
+	}
+}
+
+// TestFilesThatGo checks that files which can no longer be read, and a build that is given up, are errors, and that
+// no archive of them is left.
+func TestFilesThatGo(t *testing.T) {
+	dir, temporary := tree(t, map[string]string{"file": "text", "link": "-> file"}), t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	s := open(t, dir)
+	for _, name := range []string{"file", "link"} {
+		files, err := s.find(name)
+		must.Do(t, err)
+		gone, cancel := context.WithCancelCause(t.Context())
+		cause := errors.New("the user has gone")
+		cancel(cause)
+		for what, ctx := range map[string]context.Context{"given up": gone, "gone": t.Context()} {
+			want, text := cause, ""
+			if what == "gone" {
+				want, text = fs.ErrNotExist, name+": "
+				must.Do(t, os.Rename(filepath.Join(dir, name), filepath.Join(dir, "away")))
+			}
+			for _, compressed := range []bool{true, false} {
+				if _, err := s.pack(ctx, files, compressed); !errors.Is(err, want) || !strings.Contains(err.Error(), text) {
+					t.Errorf("an archive of a %s, %s: got error %v, want %v", name, what, err, want)
+				}
+			}
+			if sum, err := s.digest(ctx, stepOf(name, "/x"), files); sum != "" || !errors.Is(err, want) || !strings.Contains(err.Error(), text) {
+				t.Errorf("the hash of a %s, %s: got %s and error %v, want %v", name, what, sum, err, want)
+			}
+			if what == "gone" {
+				must.Do(t, os.Rename(filepath.Join(dir, "away"), filepath.Join(dir, name)))
+			}
+		}
+	}
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("%v are left, error %v", left, err)
+	}
+	if _, err := os.Stat("/dev/null"); err == nil {
+		if _, err := open(t, "/dev").find("null"); err == nil || !strings.Contains(err.Error(), "null is neither a file nor a directory nor a symlink") {
+			t.Errorf("a device: got error %v", err)
 		}
 	}
 }

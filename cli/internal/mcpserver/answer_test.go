@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"bytes"
+	"errors"
 	"image"
 	"image/color"
 	"image/png"
@@ -148,5 +149,50 @@ func TestScaled(t *testing.T) {
 		if got := small.At(x, 0); got != (color.RGBA{want, want, want, 255}) {
 			t.Errorf("pixel %d: got %v, want %d in each colour", x, got, want)
 		}
+	}
+}
+
+// TestEdgesOfPictures checks the bounds of the size in which a picture is shown as it is, and how it is scaled.
+func TestEdgesOfPictures(t *testing.T) {
+	t.Parallel()
+	encode := func(width, height int) []byte {
+		var file bytes.Buffer
+		must.Do(t, png.Encode(&file, image.NewGray(image.Rect(0, 0, width, height))))
+		return file.Bytes()
+	}
+	for size, want := range map[[2]int][2]int{
+		{maxEdge, 1}: {maxEdge, 1}, {1, maxEdge}: {1, maxEdge}, {maxEdge + 1, 2}: {maxEdge, 1}, {2, maxEdge + 1}: {1, maxEdge}, {2 * maxEdge, 100}: {maxEdge, 50},
+	} {
+		file := encode(size[0], size[1])
+		shown, kind, err := fitted(file, "image/png")
+		must.Do(t, err)
+		config, _, err := image.DecodeConfig(bytes.NewReader(shown))
+		must.Do(t, err)
+		if got := [2]int{config.Width, config.Height}; got != want || kind != "image/png" || bytes.Equal(shown, file) != (size == want) {
+			t.Errorf("%v: got %v as %s, want %v", size, got, kind, want)
+		}
+		c := newCall()
+		c.attachPicture("p.png", "image/png", file)
+		if links := len(c.answer.media) - 1; links != map[bool]int{false: 1}[size == want] || c.answer.pictures != len(shown) {
+			t.Errorf("%v: got %d links, and %d bytes of pictures, want %d", size, links, c.answer.pictures, len(shown))
+		}
+	}
+	for width, tooMany := range map[int]bool{4096: false, 4097: true} {
+		if _, _, err := fitted(encode(width, 4096)[:60], "image/png"); err == nil || errors.Is(err, errTooManyPixels) != tooMany {
+			t.Errorf("the beginning of a picture with %d pixels: got error %v, want too many: %v", width*4096, err, tooMany)
+		}
+	}
+	file := encode(10, 10)
+	for name, content := range map[string][]byte{"padded": append(bytes.Clone(file), make([]byte, maxPicture)...), "cut": append(bytes.Clone(file[:40]), make([]byte, maxPicture)...)} {
+		shown, _, err := fitted(content, "image/png")
+		if (err != nil) != (name == "cut") || len(shown) > maxPicture {
+			t.Errorf("%s: got %d bytes and error %v", name, len(shown), err)
+		}
+	}
+	half := image.NewNRGBA(image.Rect(2, 3, 4, 4))
+	half.SetNRGBA(2, 3, color.NRGBA{R: 255, A: 128})
+	page := onWhite(half)
+	if got, other := page.At(2, 3), page.At(3, 3); got != (color.RGBA{R: 255, G: 127, B: 127, A: 255}) || other != (color.RGBA{R: 255, G: 255, B: 255, A: 255}) || page.Bounds() != half.Bounds() {
+		t.Errorf("on white: got %v and %v in %v", got, other, page.Bounds())
 	}
 }

@@ -13,8 +13,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
+	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -229,4 +232,78 @@ func TestAnswersThatAreNotRead(t *testing.T) {
 		return open == 0 && len(ended) == 1
 	})
 	must.Is(t, <-ended, os.ErrDeadlineExceeded)
+}
+
+// limited is an answer that records its limits of time.
+type limited struct {
+	*httptest.ResponseRecorder
+	read, write []time.Time
+	parts       []int
+	failAt      int // the part that cannot be written; 0: none
+}
+
+func (l *limited) SetReadDeadline(at time.Time) error  { l.read = append(l.read, at); return nil }
+func (l *limited) SetWriteDeadline(at time.Time) error { l.write = append(l.write, at); return nil }
+func (l *limited) Flush()                              {}
+
+func (l *limited) Write(p []byte) (int, error) {
+	l.parts = append(l.parts, len(p))
+	if len(l.parts) == l.failAt {
+		return 1, io.ErrClosedPipe
+	}
+	return len(p), nil
+}
+
+// TestLimitsOfAnswers checks that each part of an answer has its own limit of time, and that the limit of a body
+// ends when the body has arrived.
+func TestLimitsOfAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		w := &limited{ResponseRecorder: httptest.NewRecorder(), failAt: 4}
+		inTime(withWholeBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if body, err := io.ReadAll(r.Body); string(body) != "text" || err != nil {
+				t.Errorf("got the body %q and error %v", body, err)
+			}
+			<-time.After(time.Second)
+			w.WriteHeader(http.StatusTeapot)
+			<-time.After(time.Second)
+			if n, err := w.Write(make([]byte, 2*readBytes+1)); n != 2*readBytes+1 || err != nil {
+				t.Errorf("got %d, %v", n, err)
+			}
+			<-time.After(time.Second)
+			must.Do(t, http.NewResponseController(w).Flush())
+			if n, err := w.Write(make([]byte, 3)); n != 1 || !errors.Is(err, io.ErrClosedPipe) {
+				t.Errorf("a broken answer: got %d, %v", n, err)
+			}
+		}))).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader("text")))
+		if diff := cmp.Diff([]time.Time{began.Add(bodyPatience), {}}, w.read); diff != "" {
+			t.Errorf("limits of the body (-want +got):\n%s", diff)
+		}
+		var after []time.Duration
+		for _, at := range w.write {
+			after = append(after, at.Sub(began)-readPatience)
+		}
+		if diff := cmp.Diff([]time.Duration{0, time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second, 3 * time.Second, 3 * time.Second}, after); diff != "" {
+			t.Errorf("limits of the answer (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]int{readBytes, readBytes, 1, 3}, w.parts); diff != "" || w.Code != http.StatusTeapot {
+			t.Errorf("status %d, parts (-want +got):\n%s", w.Code, diff)
+		}
+	})
+	for size, want := range map[int]int{0: http.StatusOK, MaxRequestBytes: http.StatusOK, MaxRequestBytes + 1: http.StatusRequestEntityTooLarge, -1: http.StatusRequestTimeout} {
+		body := io.Reader(strings.NewReader(strings.Repeat("x", max(0, size))))
+		if size < 0 {
+			body = iotest.ErrReader(os.ErrDeadlineExceeded)
+		}
+		w := httptest.NewRecorder()
+		withWholeBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if n, err := io.Copy(io.Discard, r.Body); n != int64(size) || err != nil {
+				t.Errorf("%d bytes: got %d and error %v", size, n, err)
+			}
+		})).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", body))
+		if w.Code != want {
+			t.Errorf("%d bytes: got status %d, want %d", size, w.Code, want)
+		}
+	}
 }

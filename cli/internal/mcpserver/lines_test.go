@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -104,3 +105,27 @@ func FuzzLines(f *testing.F) {
 		}
 	})
 }
+
+// TestLongestLine checks the length of the longest line, with the side that is allowed.
+func TestLongestLine(t *testing.T) {
+	t.Parallel()
+	for beyond, wrong := range map[int]bool{0: false, 1: true} {
+		line := []byte(strings.Repeat(" ", sdk.DefaultMaxLineLength-len(ping)+beyond) + ping)
+		if err := checkLine(line); (err != nil) != wrong || wrong && !strings.Contains(err.Error(), "the line has more than 16 MiB") {
+			t.Errorf("%d bytes beyond the bound: got error %v", beyond, err)
+		}
+	}
+	broken := errors.New("nobody reads")
+	in := &checkedLines{in: bufio.NewReader(strings.NewReader("garbage\n" + ping)), out: failingWriter{broken}}
+	if n, err := in.Read(make([]byte, 100)); n != 0 || !errors.Is(err, broken) {
+		t.Errorf("an answer that cannot be sent: got %d bytes and error %v, want %v", n, err, broken)
+	}
+	in = &checkedLines{in: bufio.NewReader(io.MultiReader(strings.NewReader(ping), iotest.ErrReader(broken)))}
+	if text, err := io.ReadAll(in); string(text) != ping || !errors.Is(err, broken) {
+		t.Errorf("a broken input: got %q and error %v, want the line and %v", text, err, broken)
+	}
+}
+
+type failingWriter struct{ err error }
+
+func (f failingWriter) Write([]byte) (int, error) { return 0, f.err }

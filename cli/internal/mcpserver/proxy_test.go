@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,7 +17,9 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+	"github.com/e2bctl/e2bctl/state"
 )
 
 // asProxied is the variable that makes this program a server of tools.
@@ -183,4 +186,48 @@ func TestProxyThatStartsLater(t *testing.T) {
 	c.fails(t, searchName, args{}, "the server other")
 	must.Do(t, os.Symlink(os.Args[0], command))
 	patience.Until(t, "the server starts", func() bool { return !c.call(t, searchName, args{}).isError })
+}
+
+// TestProxiesOfAnEndedServer checks that no server is started after the end, and which allowed tools are of no server.
+func TestProxiesOfAnEndedServer(t *testing.T) {
+	t.Parallel()
+	config := &Config{Proxies: []Proxy{{Name: "a"}, {Name: "b"}}, AllowTools: []string{"a.x", "b", "b.y.z"}}
+	p := newProxies(config)
+	must.Do(t, p.checkAllowed())
+	config.AllowTools = []string{"c.x", "a.x", "", "ab.x"}
+	if err := p.checkAllowed(); err == nil || err.Error() != "no server has the tools c.x, , ab.x that are allowed: want SERVER.TOOL" {
+		t.Errorf("got error %v", err)
+	}
+	config.AllowTools = nil
+	p.close()
+	if _, _, err := p.tools(t.Context()); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "the server a: ") {
+		t.Errorf("got error %v, want that the server a was not started", err)
+	}
+	if !p.servers["a"].hasEnded() || (&proxied{ended: make(chan struct{})}).hasEnded() {
+		t.Error("the servers have ended, or have not")
+	}
+	late, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	broken := errors.New("broken")
+	for _, tt := range []struct {
+		ctx  context.Context //nolint:containedctx // of the case
+		err  error
+		want string
+	}{{late, nil, "<nil>"}, {t.Context(), broken, "broken"}, {late, broken, "it did not start and list its tools in 30s: try its command by hand"}} {
+		if got := fmt.Sprint(p.failure(tt.ctx, tt.err)); got != tt.want {
+			t.Errorf("%v: got %s, want %s", tt.err, got, tt.want)
+		}
+	}
+	arguments, err := state.FromJSON([]byte(`{"x":1}`))
+	must.Do(t, err)
+	call := agent.ToolCall{Arguments: arguments}
+	ctx := context.WithValue(t.Context(), questionKey{}, question(func(_ context.Context, text string) bool {
+		return text == "Code in the sandbox wants to call t of the server a with "+fmt.Sprint(call.Arguments)+". Allow this call?"
+	}))
+	must.Do(t, p.approve("a")(ctx, "t", call))
+	for name, ctx := range map[string]context.Context{"another server": ctx, "nobody to ask": t.Context()} {
+		if err := p.approve("b")(ctx, "t", call); err == nil || err.Error() != "the user has not allowed this call" {
+			t.Errorf("%s: got error %v", name, err)
+		}
+	}
 }

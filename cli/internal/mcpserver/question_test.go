@@ -2,11 +2,15 @@ package mcpserver
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -103,4 +107,130 @@ func loopback(ctx context.Context, sb *sandbox.Sandbox, port int) (string, func(
 		return "", nil, err
 	}
 	return f.Addr().String(), f.Close, nil
+}
+
+// TestParkedCalls checks which answers reach a call that has asked, and what ends one that gets none.
+func TestParkedCalls(t *testing.T) {
+	t.Parallel()
+	accept, decline := &sdk.ElicitResult{Action: "accept"}, &sdk.ElicitResult{Action: "decline"}
+	request := func(name, arguments, state string, answer *sdk.ElicitResult) *sdk.CallToolRequest {
+		p := &sdk.CallToolParamsRaw{Name: name, Arguments: []byte(arguments), RequestState: state}
+		if answer != nil {
+			p.InputResponses = sdk.InputResponseMap{questionID: answer}
+		}
+		return &sdk.CallToolRequest{Params: p}
+	}
+	for name, tt := range map[string]struct {
+		tool, arguments string
+		answer          *sdk.ElicitResult
+		after           time.Duration // the answer comes so late
+		want            string        // of the call itself: yes, no, or why it ended; "": the answer was refused
+	}{
+		"yes":                   {"bash", "{}", accept, 0, "yes"},
+		"no":                    {"bash", "{}", decline, 0, "no"},
+		"nothing":               {"bash", "{}", nil, 0, "no"},
+		"at the last moment":    {"bash", "{}", accept, answerTime - 1, "yes"},
+		"too late":              {"bash", "{}", accept, answerTime, ""},
+		"for another tool":      {"run_python", "{}", accept, 0, ""},
+		"for another arguments": {"bash", `{"a":1}`, accept, 0, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			life, end := context.WithCancel(t.Context())
+			defer end()
+			p, ended := newParking(life), make(chan string, 1)
+			result, err := p.begin(t.Context(), request("bash", "{}", "", nil), func(ctx context.Context, ask question) *sdk.CallToolResult {
+				word := map[bool]string{true: "yes", false: "no"}[ask(ctx, "May I?")]
+				if ctx.Err() != nil {
+					word = "cancelled"
+				}
+				ended <- word
+				return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: word}}}
+			})
+			must.Do(t, err)
+			if asked, ok := result.InputRequests[questionID].(*sdk.ElicitParams); !ok || asked.Message != "May I?" || asked.Mode != "form" || result.RequestState == "" {
+				t.Fatalf("%s: got %+v, want the question", name, result)
+			}
+			<-time.After(tt.after)
+			synctest.Wait()
+			result, err = p.goOn(t.Context(), request(tt.tool, tt.arguments, result.RequestState, tt.answer))
+			must.Do(t, err)
+			want := tt.want
+			if want == "" {
+				want = "cancelled"
+			}
+			if got := <-ended; got != want {
+				t.Errorf("%s: the call got %s, want %s", name, got, want)
+			}
+			if text := result.Content[0].(*sdk.TextContent).Text; result.IsError != (tt.want == "") || text != tt.want && !strings.Contains(text, "has expired") {
+				t.Errorf("%s: got the answer %q, an error: %v", name, text, result.IsError)
+			}
+			if len(p.parked) != 0 {
+				t.Errorf("%s: %d calls wait", name, len(p.parked))
+			}
+			<-time.After(2 * answerTime) // nothing happens later
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		p := newParking(t.Context())
+		result, err := p.begin(ctx, request("bash", "{}", "", nil), func(ctx context.Context, _ question) *sdk.CallToolResult {
+			<-ctx.Done()
+			return &sdk.CallToolResult{IsError: true}
+		})
+		if err != nil || !result.IsError {
+			t.Errorf("a request that was given up: got %+v and error %v, want that the call was cancelled", result, err)
+		}
+		o := &parked{questions: make(chan *asked)}
+		if o.ask(ctx, "Is anybody there?") {
+			t.Error("a question that nobody saw was answered with yes")
+		}
+		o.questions = make(chan *asked, 1)
+		if o.ask(ctx, "And now?") {
+			t.Error("a question that nobody answered was answered with yes")
+		}
+	})
+}
+
+// TestWhoIsAsked checks that the client whose call began last is asked, and which hosts an answer names.
+func TestWhoIsAsked(t *testing.T) {
+	t.Parallel()
+	var a asking
+	var asked []string
+	asker := func(name string, yes bool) func() {
+		return a.sendTo(func(_ context.Context, text string) bool {
+			asked = append(asked, name+": "+text)
+			return yes
+		})
+	}
+	host := func(name string, want bool) {
+		t.Helper()
+		if got := a.host(t.Context(), name, 443); got != want {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
+	}
+	host("nobody", false)
+	first, second, third := asker("first", true), asker("second", false), asker("third", true)
+	host("a", true)
+	second()
+	second()
+	host("::1", true)
+	third()
+	host("b\u202e", true)
+	first()
+	host("c", false)
+	const question = "A program in the sandbox wants to reach %s. Allow it, for as long as the sandbox lives?"
+	want := []string{"third: " + fmt.Sprintf(question, "a:443"), "third: " + fmt.Sprintf(question, "[::1]:443"), "first: " + fmt.Sprintf(question, "b:443")}
+	if diff := cmp.Diff(want, asked); diff != "" {
+		t.Errorf("questions (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"nobody:443", "c:443"}, a.refused()); diff != "" {
+		t.Errorf("refused (-want +got):\n%s", diff)
+	}
+	for range maxRefused + 1 {
+		host("d", false)
+	}
+	if n, after := len(a.refused()), len(a.refused()); n != maxRefused || after != 0 {
+		t.Errorf("%d hosts were refused, and then %d, want %d and none", n, after, maxRefused)
+	}
 }

@@ -284,3 +284,63 @@ func TestAnswersAfterEndOfInput(t *testing.T) {
 type nopWriteCloser struct{ io.Writer }
 
 func (nopWriteCloser) Close() error { return nil }
+
+// TestRoomForSandboxes checks how many sandboxes a server holds or makes at once, that none is made while it ends,
+// and what a call waits for.
+func TestRoomForSandboxes(t *testing.T) {
+	t.Parallel()
+	unreachable := errors.New("nobody is there")
+	opens := 0
+	config := &Config{MaxSandboxes: 3, Open: func(context.Context) (*sandbox.Client, error) { opens++; return nil, unreachable }}
+	h := newHoldings(config, nil)
+	session := new(sdk.ServerSession)
+	for range 2 { // one that fails does not stay
+		if box, release, err := h.ofSession(t.Context(), session); box != nil || release != nil || !errors.Is(err, unreachable) {
+			t.Errorf("got %v and error %v, want %v", box, err, unreachable)
+		}
+		if h.making != 0 || len(h.own) != 0 {
+			t.Errorf("%d sandboxes are made, for %d sessions", h.making, len(h.own))
+		}
+	}
+	for name, call := range map[string]func() (*held, func(), error){
+		"fresh": func() (*held, func(), error) { return h.fresh(t.Context()) }, "restored": func() (*held, func(), error) { return h.restored(t.Context(), nil) },
+		"named": func() (*held, func(), error) { return h.named(t.Context(), "x") },
+	} {
+		if _, _, err := call(); !errors.Is(err, unreachable) {
+			t.Errorf("%s: got error %v, want %v", name, err, unreachable)
+		}
+	}
+	if opens != 1 {
+		t.Errorf("the server connected %d times", opens)
+	}
+	h.held["a"] = nil
+	for making, fits := range map[int]bool{1: true, 2: false} {
+		h.making = making
+		if err := h.room(); (err == nil) != fits || !fits && !strings.Contains(err.Error(), "this server has 3 sandboxes already") {
+			t.Errorf("one is held, and %d are made: got error %v, want room: %v", making, err, fits)
+		}
+	}
+	if _, _, err := h.ofSession(t.Context(), session); err == nil || len(h.own) != 0 {
+		t.Errorf("without room: got error %v, and %d sessions wait", err, len(h.own))
+	}
+	delete(h.held, "a")
+	h.making = 0
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("the client has gone")
+	cancel(cause)
+	if _, _, err := h.await(ctx, &pending{done: make(chan struct{})}); !errors.Is(err, cause) {
+		t.Errorf("a call that was given up: got error %v, want %v", err, cause)
+	}
+	must.Do(t, errors.Join(h.close(), h.close()))
+	if _, _, err := h.fresh(t.Context()); !errors.Is(err, errEnding) {
+		t.Errorf("at the end: got error %v, want %v", err, errEnding)
+	}
+	slow := newHoldings(&Config{Open: func(ctx context.Context) (*sandbox.Client, error) { <-ctx.Done(); return nil, ctx.Err() }}, nil)
+	if _, err := slow.client(ctx); !errors.Is(err, cause) {
+		t.Errorf("a slow service: got error %v, want %v", err, cause)
+	}
+	must.Do(t, slow.close())
+	if _, err := slow.client(t.Context()); !errors.Is(err, errEnding) && !errors.Is(err, context.Canceled) {
+		t.Errorf("a slow service, at the end: got error %v, want %v", err, errEnding)
+	}
+}

@@ -22,8 +22,8 @@ func TestAccounts(t *testing.T) {
 	dir := t.TempDir()
 	passwd, group := filepath.Join(dir, "passwd"), filepath.Join(dir, "group")
 	for file, text := range map[string]string{
-		passwd: "root:x:0:0:root:/root:/bin/bash\nalice:x:1001:1002::/home//alice:/bin/sh\nbad:x:a:1::/:/\nnone:x:4294967295:1::/:/\nrelative:x:5:5::home:/\nsix:x:7:7::/\nshort:x:1\n\n:::\n" + strings.Repeat("x", 2<<20) + "\nlate:x:6:6::/:/\n",
-		group:  "alice:x:1002:\ndocker:x:27:bob,alice\nodd:x:x:alice\nagain:x:27:alice\n",
+		passwd: "root:x:0:0:root:/root:/bin/bash\nalice:x:1001:1002::/home//alice:/bin/sh\nbad:x:a:1::/:/\nnone:x:4294967295:1::/:/\nrelative:x:5:5::home:/\nbadgroup:x:5:b::/:/\nsix:x:7:7::/\nshort:x:1\n\n:::\n" + strings.Repeat("x", 2<<20) + "\nlate:x:6:6::/:/\n",
+		group:  "alice:x:1002:\ndocker:x:27:bob,alice\nshort:x:28\nodd:x:x:alice\nagain:x:27:alice\n",
 	} {
 		must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 	}
@@ -31,7 +31,7 @@ func TestAccounts(t *testing.T) {
 	if diff := cmp.Diff(want, account("alice", passwd, group)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	for _, name := range []string{"", "bad", "none", "relative", "six", "short", "late", "nobody", "alice:x"} {
+	for _, name := range []string{"", "bad", "none", "relative", "badgroup", "six", "short", "late", "nobody", "alice:x"} {
 		if got := account(name, passwd, group); got != nil {
 			t.Errorf("%q: got %+v, want none", name, got)
 		}
@@ -60,7 +60,7 @@ func TestNamed(t *testing.T) {
 	passwd, group := filepath.Join(dir, "passwd"), filepath.Join(dir, "group")
 	for file, text := range map[string]string{
 		passwd: "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\napp:x:500:600::/srv:/bin/sh\n2000:x:501:601::/number:/bin/sh\nfar:x:100000:1::/:/\n",
-		group:  "staff:x:700:app\nbad:x:x:\n",
+		group:  "tiny:x\nstaff:x:700:app\nbad:x:x:\n",
 	} {
 		must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 	}
@@ -86,7 +86,7 @@ func TestNamed(t *testing.T) {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
 	}
-	for name, want := range map[string]bool{"": false, "who": false, "app:": false, "app:who": false, "app:bad": false, ":staff": false, "-1": false, "4294967295": false, "65536": true, "0:65536": true, "far": true} {
+	for name, want := range map[string]bool{"": false, "who": false, "app:": false, "app:who": false, "app:tiny": false, "app:bad": false, ":staff": false, "-1": false, "4294967295": false, "65536": true, "0:65536": true, "far": true} {
 		if got, err := many.named(name); err == nil || errors.Is(err, ErrNoID) != want {
 			t.Errorf("%q: got %+v, %v, want an error, about an id: %t", name, got, err, want)
 		}
@@ -112,7 +112,7 @@ func TestNamed(t *testing.T) {
 		t.Errorf("0 with one id, and another account of it: got %+v, %v, want root", got, err)
 	}
 	one.passwd.file = passwd
-	for name, want := range map[string]bool{"app": true, "1000": true, "root:staff": true, "who": false} {
+	for name, want := range map[string]bool{"app": true, "1000": true, "root:staff": true, "5:0": true, "0:5": true, "who": false} {
 		if got, err := one.named(name); err == nil || errors.Is(err, ErrNoID) != want {
 			t.Errorf("%s with one id: got %+v, %v, want an error, about an id: %t", name, got, err, want)
 		}

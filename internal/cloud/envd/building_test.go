@@ -3,6 +3,7 @@
 package envd
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -20,14 +21,16 @@ func TestNewAccount(t *testing.T) {
 	dir := t.TempDir()
 	d := serve(t)
 	d.server.users.passwd.file, d.server.users.group.file = filepath.Join(dir, "passwd"), filepath.Join(dir, "group")
-	put(t, filepath.Join(dir, "passwd"), "root:x:0:0::/root:/bin/sh\nbob:x:1001:1001::"+dir+":/bin/sh")
+	longest := strings.Repeat("a", 32)
+	put(t, filepath.Join(dir, "passwd"), "root:x:0:0::/root:/bin/sh\n"+longest+":x:1001:1001::/long:/bin/sh\nbob:x:1001:1001::"+dir+":/bin/sh")
 	put(t, filepath.Join(dir, "group"), "staff:x:1002:\nbob:x:1001:\ncarl:x:77:\n")
 	put(t, filepath.Join(dir, "shadow"), "root:*:1::::::\n")
 	for _, tt := range []struct{ query, want string }{
 		{"name=bob", `{"changed":false,"home":"` + dir + `"}`},
 		{"name=bob&sudo=true", `{"changed":true,"home":"` + dir + `"}`},
 		{"name=bob&sudo=true", `{"changed":false,"home":"` + dir + `"}`},
-		{"name=" + strings.Repeat("a", 33), `it cannot be the name of an account`},
+		{"name=" + longest, `{"changed":false,"home":"/long"}`},
+		{"name=" + longest + "a", `it cannot be the name of an account`},
 		{"name=a%3Ab", `it cannot be the name of an account`},
 		{"name=", `it cannot be the name of an account`},
 	} {
@@ -60,6 +63,17 @@ func TestNewAccount(t *testing.T) {
 	if diff := cmp.Diff("staff:x:1002:\nbob:x:1001:\ncarl:x:77:\nalice:x:1003:\n", content(t, filepath.Join(dir, "group"))); diff != "" {
 		t.Errorf("groups (-want +got):\n%s", diff)
 	}
+	shell := "/bin/sh"
+	if _, err := os.Stat("/bin/bash"); err == nil {
+		shell = "/bin/bash"
+	}
+	accounts := "\nalice:x:1003:1003::" + dir + "/homes/alice:" + shell + "\ncarl:x:1004:77::" + dir + "/homes/carl:" + shell + "\n"
+	if got := content(t, filepath.Join(dir, "passwd")); !strings.HasSuffix(got, ":/bin/sh"+accounts) {
+		t.Errorf("got the accounts %q, want %q at the end", got, accounts)
+	}
+	if got := owner(t, dir+"/homes/alice") + " " + owner(t, dir+"/homes/carl"); got != "1003:1003 1004:77" {
+		t.Errorf("the homes belong to %s", got)
+	}
 	if got := content(t, filepath.Join(dir, "shadow")); !strings.HasSuffix(got, "\nalice:!:19000:0:99999:7:::\ncarl:!:19000:0:99999:7:::\n") {
 		t.Errorf("got %q, want lines without passwords", got)
 	}
@@ -74,6 +88,30 @@ func TestNewAccount(t *testing.T) {
 	for _, text := range []string{"carol", "alice:carol", ":"} {
 		if got, err := d.server.ownerNamed(text); err == nil {
 			t.Errorf("%q: got %+v, want an error", text, got)
+		}
+	}
+}
+
+// TestNewAccountWithoutPasswords checks that an account gets no file of passwords where there is none, and nothing that
+// it may do as root unless that is asked for.
+func TestNewAccountWithoutPasswords(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := serve(t)
+	d.server.users.passwd.file, d.server.users.group.file = filepath.Join(dir, "passwd"), filepath.Join(dir, "group")
+	d.server.homes = dir
+	put(t, filepath.Join(dir, "group"), "short:x\n")
+	for name, sudo := range map[string]string{"a": "", "b": "&sudo=false", "c": "&sudo=1"} {
+		for _, changed := range []bool{true, false} {
+			_, body := d.do(t, "POST", "/local/account?name="+name+sudo, "")
+			if want := fmt.Sprintf(`"changed":%v`, changed); !strings.Contains(body, want) && os.Getuid() == 0 {
+				t.Errorf("%s: got %s, want %s", name, body, want)
+			}
+		}
+	}
+	for _, file := range []string{"shadow", "sudoers"} {
+		if _, err := os.Lstat(filepath.Join(dir, file)); !os.IsNotExist(err) {
+			t.Errorf("%s: got error %v, want no such file", file, err)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/pty"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
@@ -58,7 +59,7 @@ func TestPidInUseAgain(t *testing.T) {
 	d := serve(t)
 	first := d.run(t, shell("true"))
 	ps := d.server.processes
-	output, _ := newOutput(ps.kept)
+	output, _ := newOutput(newBudget())
 	ps.mu.Lock()
 	for pid := range uint32(5000) { // one of them is the next
 		ps.retired = append(ps.retired, retired{was: &running{output: output}, pid: first.pid + 1 + pid, at: time.Now()})
@@ -208,6 +209,27 @@ func TestWatchIsBounded(t *testing.T) {
 		}
 		if err := w.add(d.home+"/a/b", nil); !errors.Is(err, want) {
 			t.Errorf("one directory after %d: got error %v, want %v", before, err, want)
+		}
+	}
+}
+
+// TestSizeOfATerminal checks which size a terminal gets, and that without a size it keeps the one that it has.
+func TestSizeOfATerminal(t *testing.T) {
+	t.Parallel()
+	controller, tty, err := pty.Open()
+	must.Do(t, err)
+	defer func() { must.Do(t, errors.Join(tty.Close(), controller.Close())) }()
+	for _, tt := range []struct {
+		size *process.PTY_Size
+		want [2]uint16
+	}{
+		{&process.PTY_Size{Rows: 24, Cols: 80}, [2]uint16{24, 80}}, {nil, [2]uint16{24, 80}}, {&process.PTY_Size{Rows: 65535, Cols: 65536}, [2]uint16{65535, 65535}},
+		{&process.PTY_Size{Rows: 1 << 31, Cols: 1}, [2]uint16{65535, 1}}, {&process.PTY_Size{}, [2]uint16{0, 0}},
+	} {
+		must.Do(t, resizeTerminal(controller, tt.size))
+		got, err := unix.IoctlGetWinsize(int(tty.Fd()), unix.TIOCGWINSZ)
+		if err != nil || got.Row != tt.want[0] || got.Col != tt.want[1] {
+			t.Errorf("%v: got %+v and error %v, want %d rows and %d columns", tt.size, got, err, tt.want[0], tt.want[1])
 		}
 	}
 }

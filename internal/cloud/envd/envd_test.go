@@ -5,17 +5,25 @@ package envd
 import (
 	"context"
 	"encoding/base64"
+	"errors"
+	"fmt"
 	"io"
+	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem/filesystemconnect"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -93,6 +101,11 @@ func (s *Server) wantNothingLeft(t *testing.T) {
 	if ps.starting != 0 || len(ps.open) != 0 || len(ps.live) != 0 {
 		t.Errorf("in the end %d processes are starting, %d open and %d live, want none", ps.starting, len(ps.open), len(ps.live))
 	}
+	ps.kept.mu.Lock()
+	defer ps.kept.mu.Unlock()
+	if live, replays, used, left := len(ps.kept.live), ps.kept.replays.Load(), ps.kept.used.Load(), ps.kept.left.Load(); live != 0 || replays != 0 || used != left {
+		t.Errorf("in the end %d outputs are live, %d bytes wait to be sent again, and %d bytes are used, %d by ended processes, want all used by these", live, replays, used, left)
+	}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if ws.count != len(ws.polled) || ws.kept.Load() != 0 {
@@ -165,6 +178,72 @@ func TestNewRefusesBadOptions(t *testing.T) {
 	}
 }
 
+// TestOptions checks that a server has every option, and the defaults of those that are not set.
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	users := []User{{Name: "root", Home: "/root"}, {Name: "me", Home: "/me"}}
+	memory := &child.Memory{Limit: 7}
+	logger := slog.New(slog.DiscardHandler)
+	opened := errors.New("opened")
+	all, err := New(Options{
+		Users: users, DefaultUser: "me", AnyUser: true, AnyOwner: true, OneUser: "a reason", DefaultWorkdir: "/work", Token: "token",
+		System: map[string]string{"A": "system"}, Envs: map[string]string{"A": "created", "B": "created"}, Path: "/bin", Scratch: "/scratch",
+		MemoryBytes: 7, CPUs: 3, Memory: memory, MemoryUse: func() (used, cache uint64, known bool) { return 1, 2, true },
+		Terminal:    func(context.Context) (controller, tty *os.File, err error) { return nil, nil, opened },
+		NoProcesses: "none here", KernelsBusy: func() bool { return true }, Logger: logger,
+	})
+	must.Do(t, err)
+	none, err := New(Options{Users: users})
+	must.Do(t, err)
+	describe := func(s *Server) map[string]any {
+		used, cache, known := s.metrics.memoryUse()
+		return map[string]any{
+			"users": s.users.list, "default user": s.users.fallback.Name, "any user": s.users.anyUser, "any owner": s.anyOwner, "one user": s.users.single,
+			"files": s.users.passwd.file + " " + s.users.group.file, "workdir": s.paths.workdir, "token": s.Token(), "variables": s.sandbox.Load().envs,
+			"path": s.path, "scratch": s.scratch, "homes": s.homes, "memory": s.metrics.memory, "processors": s.metrics.cpus, "use": []any{used, cache, known},
+			"refusal": fmt.Sprint(s.refusal), "code": connect.CodeOf(s.refusal), "grace": s.processes.grace, "measured since a minute": time.Since(s.metrics.sampled) < time.Minute,
+		}
+	}
+	want := map[string]any{
+		"users": users, "default user": "me", "any user": true, "any owner": true, "one user": "a reason",
+		"files": "/etc/passwd /etc/group", "workdir": "/work", "token": "token", "variables": map[string]string{"A": "system", "B": "created"},
+		"path": "/bin", "scratch": "/scratch", "homes": "/home", "memory": uint64(7), "processors": uint32(3), "use": []any{uint64(1), uint64(2), true},
+		"refusal": "unimplemented: none here", "code": connect.CodeUnimplemented, "grace": outputGrace, "measured since a minute": true,
+	}
+	if diff := cmp.Diff(want, describe(all)); diff != "" {
+		t.Errorf("all options (-want +got):\n%s", diff)
+	}
+	maps.Copy(want, map[string]any{
+		"default user": "root", "any user": false, "any owner": false, "one user": none.users.single, "workdir": "", "token": "", "variables": map[string]string{},
+		"path": "", "scratch": os.TempDir(), "memory": none.metrics.memory, "processors": uint32(runtime.NumCPU()), "use": []any{uint64(0), uint64(0), false},
+		"refusal": "<nil>", "code": connect.CodeUnknown,
+	})
+	if diff := cmp.Diff(want, describe(none)); diff != "" {
+		t.Errorf("no options (-want +got):\n%s", diff)
+	}
+	if all.processes.memory != memory || all.processes.logger != logger || !all.kernelsBusy() {
+		t.Error("the limit of memory, the logger or the kernels are others")
+	}
+	if _, _, err := all.terminal(t.Context()); !errors.Is(err, opened) {
+		t.Errorf("its terminal: got error %v, want %v", err, opened)
+	}
+	controller, tty, err := none.terminal(t.Context())
+	must.Do(t, err)
+	must.Do(t, errors.Join(controller.Close(), tty.Close()))
+}
+
+// TestNoProcesses checks that the reason why no process can be started reaches a client that starts one.
+func TestNoProcesses(t *testing.T) {
+	t.Parallel()
+	d := serve(t, func(o *Options) { o.NoProcesses = "there is no shell here" })
+	s, err := d.processes().Start(t.Context(), connect.NewRequest(shell("true")))
+	must.Do(t, err)
+	defer s.Close()
+	if s.Receive() || connect.CodeOf(s.Err()) != connect.CodeUnimplemented || !strings.Contains(s.Err().Error(), "there is no shell here") {
+		t.Errorf("got %v and error %v, want the reason", s.Msg(), s.Err())
+	}
+}
+
 func TestRoutes(t *testing.T) {
 	t.Parallel()
 	d := serve(t, func(o *Options) {
@@ -222,6 +301,49 @@ func TestCrossOrigin(t *testing.T) {
 	res, _ = d.do(t, "GET", "/health", "", "Origin", "https://example.com")
 	if got := res.Header.Get("Access-Control-Allow-Origin"); got != "*" {
 		t.Errorf("Access-Control-Allow-Origin: %q, want *", got)
+	}
+}
+
+// TestCrossOriginHeaders checks all headers for a browser, and which requests are answered without the handler.
+func TestCrossOriginHeaders(t *testing.T) {
+	t.Parallel()
+	const vary = "Origin, Access-Control-Request-Method, Access-Control-Request-Headers"
+	const exposed = "Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin, Location, Cache-Control, X-Content-Type-Options"
+	plain := http.Header{"Vary": {"Origin"}}
+	open := http.Header{"Vary": {"Origin"}, "Access-Control-Allow-Origin": {"*"}, "Access-Control-Expose-Headers": {exposed}}
+	refused := http.Header{"Vary": {vary}}
+	for _, tt := range []struct {
+		method, origin, wants, names string
+		handled                      bool
+		want                         http.Header
+	}{
+		{"GET", "", "", "", true, plain},
+		{"GET", "https://a", "", "", true, open},
+		{"GET", "https://a", "POST", "", true, open},
+		{"OPTIONS", "https://a", "", "", true, open},
+		{"OPTIONS", "", "", "", true, plain},
+		{"OPTIONS", "", "POST", "", false, refused},
+		{"OPTIONS", "https://a", "TRACE", "x-a", false, refused},
+		{"OPTIONS", "https://a", "PUT", "", false, http.Header{"Vary": {vary}, "Access-Control-Allow-Origin": {"*"}, "Access-Control-Allow-Methods": {"PUT"}, "Access-Control-Max-Age": {"7200"}}},
+		{"OPTIONS", "https://a", "GET", "x-a, x-b", false, http.Header{
+			"Vary": {vary}, "Access-Control-Allow-Origin": {"*"}, "Access-Control-Allow-Methods": {"GET"}, "Access-Control-Allow-Headers": {"x-a, x-b"}, "Access-Control-Max-Age": {"7200"},
+		}},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), tt.method, "/", nil)
+		for name, value := range map[string]string{"Origin": tt.origin, "Access-Control-Request-Method": tt.wants, "Access-Control-Request-Headers": tt.names} {
+			if value != "" {
+				r.Header.Set(name, value)
+			}
+		}
+		w := httptest.NewRecorder()
+		allowCrossOrigin(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })).ServeHTTP(w, r)
+		status := http.StatusNoContent
+		if tt.handled {
+			status = http.StatusTeapot
+		}
+		if diff := cmp.Diff(tt.want, w.Header()); diff != "" || w.Code != status {
+			t.Errorf("%s from %q for %q: got %d, want %d; headers (-want +got):\n%s", tt.method, tt.origin, tt.wants, w.Code, status, diff)
+		}
 	}
 }
 
@@ -312,16 +434,20 @@ func TestResolve(t *testing.T) {
 		{"", "", "/home/user"},
 		{"/code", "", "/code"},
 		{"/code", "a/../b", "/home/user/b"},
+		{"code", "", "/home/user/code"},
+		{"~/code", "", "/home/user/code"},
+		{"/code", "~", "/home/user"},
 		{"", "~", "/home/user"},
 		{"", "~/x", "/home/user/x"},
 		{"", "/a/../b/", "/a/../b/"},
+		{"", "/" + strings.Repeat("x", 4094), "/" + strings.Repeat("x", 4094)},
 	} {
 		got, err := paths{test.workdir}.resolve(test.path, user)
 		if err != nil || got != test.want {
 			t.Errorf("resolve(%q) with workdir %q: %q, %v, want %q", test.path, test.workdir, got, err, test.want)
 		}
 	}
-	for _, path := range []string{"~root/x", "a\x00b", strings.Repeat("x", 4096)} {
+	for _, path := range []string{"~root/x", "a\x00b", "/" + strings.Repeat("x", 4095)} {
 		if got, err := (paths{}).resolve(path, user); err == nil {
 			t.Errorf("resolve(%.20q): %q, want an error", path, got)
 		}
@@ -359,8 +485,10 @@ func TestEnviron(t *testing.T) {
 	if _, err := a.Environ("nobody", nil); err == nil {
 		t.Error("Environ of an unknown user succeeded, want an error")
 	}
-	if _, err := a.Environ("", map[string]string{"X": "a\x00b"}); err == nil {
-		t.Error("Environ with a zero byte succeeded, want an error")
+	for name, value := range map[string]string{"X": "a\x00b", "": "a", "A\x00": "a", "A=B": "a"} {
+		if got, err := a.Environ("", map[string]string{name: value}); err == nil {
+			t.Errorf("Environ with %q as %q: got %q, want an error", name, value, got)
+		}
 	}
 	if err := a.Close(); err != nil {
 		t.Error(err)

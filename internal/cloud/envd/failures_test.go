@@ -5,19 +5,26 @@ package envd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/e2bctl/e2bctl/internal/calltest"
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -350,5 +357,166 @@ func TestWatchPassesErrorsOn(t *testing.T) {
 	}
 	if w.failed == nil || w.catchUp(nil) {
 		t.Errorf("it goes on after %v", w.failed)
+	}
+}
+
+// TestSignsOfLife checks when a stream that has nothing to say shows that it lives.
+func TestSignsOfLife(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o, s := newOutput(newBudget())
+		began := time.Now()
+		time.AfterFunc(25*time.Second, func() { o.put(stdout, "x") })
+		time.AfterFunc(36*time.Second, func() { wake(s.asked) })
+		time.AfterFunc(47*time.Second, func() { o.end() })
+		var got []string
+		err := follow(t.Context(), &running{pid: 7, output: o, end: &process.ProcessEvent_EndEvent{}}, s, http.Header{"Keepalive-Ping-Interval": {"10"}}, nil, func(e *process.ProcessEvent) error {
+			got = append(got, fmt.Sprintf("%v %T", time.Since(began), e.GetEvent()))
+			return nil
+		})
+		must.Do(t, err)
+		want := []string{
+			"0s *process.ProcessEvent_Start", "10s *process.ProcessEvent_Keepalive", "20s *process.ProcessEvent_Keepalive", "25s *process.ProcessEvent_Data",
+			"35s *process.ProcessEvent_Keepalive", "36s *process.ProcessEvent_Data", "46s *process.ProcessEvent_Keepalive", "47s *process.ProcessEvent_End",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestEndOfAClient checks that a stream ends with its context, and when its client has connected again.
+func TestEndOfAClient(t *testing.T) {
+	t.Parallel()
+	for want, end := range map[connect.Code]func(s *subscriber, cancel context.CancelFunc){
+		connect.CodeAborted: func(s *subscriber, _ context.CancelFunc) { s.leave() }, connect.CodeCanceled: func(_ *subscriber, cancel context.CancelFunc) { cancel() },
+	} {
+		o, s := newOutput(newBudget())
+		ctx, cancel := context.WithCancel(t.Context())
+		end(s, cancel)
+		if err := follow(ctx, &running{output: o}, s, http.Header{}, nil, func(*process.ProcessEvent) error { return nil }); connect.CodeOf(err) != want {
+			t.Errorf("got error %v, want %v", err, want)
+		}
+		cancel()
+		if n := len(o.current()); n != 0 {
+			t.Errorf("%v: %d subscribers are left", want, n)
+		}
+	}
+}
+
+// TestLowestPid checks that a tag of several processes selects the one with the lowest pid, and that a list is
+// in the order of pids.
+func TestLowestPid(t *testing.T) {
+	t.Parallel()
+	ps := newProcesses(nil, slog.New(slog.DiscardHandler))
+	for pid := range uint32(40) {
+		r := &running{pid: 100 - pid, tag: proto.String("other")}
+		if pid%2 == 0 {
+			r.tag = proto.String("many")
+		}
+		ps.live[r.pid] = r
+	}
+	ps.live[1] = &running{pid: 1}
+	for tag, want := range map[string]uint32{"many": 62, "other": 61, "": 0} {
+		if r, err := ps.find(byTag(tag)); (r == nil) != (want == 0) || (err == nil) != (r != nil) || r != nil && r.pid != want {
+			t.Errorf("%q: got %+v and error %v, want %d", tag, r, err, want)
+		}
+	}
+	for i, info := range ps.list() {
+		if want := uint32(max(1, 60+i)); i > 0 && info.GetPid() != want || i == 0 && info.GetPid() != 1 {
+			t.Errorf("the process %d of the list has the pid %d, want %d", i, info.GetPid(), want)
+		}
+	}
+}
+
+// TestStartThatFails makes each pipe of a process fail. No pipe stays open, and no memory is kept.
+func TestStartThatFails(t *testing.T) { //nolint:paralleltest // it counts the open files of this process
+	d := serve(t)
+	config := &process.ProcessConfig{Cmd: "/bin/true"}
+	l := &launch{config: config, user: d.server.users.fallback, dir: d.home, stdin: true, kept: newBudget()}
+	before := descriptors(t)["pipe"]
+	for n := 1; n <= 4; n++ { // the last one belongs to the start itself
+		_, err := calltest.FailNth(t, unix.SYS_PIPE2, n, unix.EMFILE, func() error { _, _, err := l.start(); return err })
+		if got := connect.CodeOf(startFailure(err)); !errors.Is(err, unix.EMFILE) || got != connect.CodeResourceExhausted {
+			t.Errorf("pipe %d: got error %v and code %v", n, err, got)
+		}
+	}
+	if _, _, err := (&launch{config: &process.ProcessConfig{Cmd: "/bin/true", Args: []string{"\x00"}}, user: l.user, dir: d.home, kept: l.kept}).start(); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("a zero byte: got error %v, want %v", err, unix.EINVAL)
+	}
+	if after := descriptors(t)["pipe"]; after != before || len(l.kept.live) != 0 {
+		t.Errorf("%d pipes are open, and %d outputs are live, want %d and none", after, len(l.kept.live), before)
+	}
+}
+
+// TestOutOfMemory checks that the end of a process says that the limit of memory ended it.
+func TestOutOfMemory(t *testing.T) {
+	t.Parallel()
+	for kills, want := range map[int]string{0: "signal: killed", 1: "signal: killed (out of memory: the sandbox's limit is 7 MiB)"} {
+		var counted atomic.Int64
+		d := serve(t, func(o *Options) {
+			o.Memory = &child.Memory{Limit: 7 << 20, Kills: func() int { return int(counted.Load()) }}
+		})
+		s, pid := d.begin(t, connect.NewRequest(shell("sleep 60")))
+		counted.Store(int64(kills))
+		d.kill(t, pid, process.Signal_SIGNAL_SIGKILL)
+		if r, err := collect(s); err != nil || r.end.GetError() != want || r.end.GetStatus() != "signal: killed" {
+			t.Errorf("%d killed: got %v and error %v, want %q", kills, r.end, err, want)
+		}
+	}
+}
+
+// brokenWriter is the answer to a client that has gone.
+type brokenWriter struct{ *httptest.ResponseRecorder }
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, unix.EPIPE }
+
+// TestAnswersToClientsThatHaveGone checks that answers that cannot be sent are broken off, so that they are not
+// taken as complete.
+func TestAnswersToClientsThatHaveGone(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	put(t, d.home+"/a", "text")
+	for name, send := range map[string]func(w http.ResponseWriter){
+		"an archive": func(w http.ResponseWriter) {
+			d.server.pack(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/local/pack?source="+d.home+"/a", nil))
+		},
+		"a file of the kernel": func(w http.ResponseWriter) {
+			f, err := os.Open("/proc/self/status")
+			must.Do(t, err)
+			defer f.Close()
+			sendSizeless(w, f)
+		},
+	} {
+		func() {
+			defer func() {
+				if got := recover(); got != http.ErrAbortHandler { //nolint:errorlint // it is compared as the server does
+					t.Errorf("%s: got %v, want the answer to be broken off", name, got)
+				}
+			}()
+			send(brokenWriter{httptest.NewRecorder()})
+		}()
+	}
+	dir, err := os.Open(d.home)
+	must.Do(t, err)
+	defer dir.Close()
+	if sendSizeless(httptest.NewRecorder(), dir) {
+		t.Error("what cannot be read was sent")
+	}
+}
+
+// TestUploadOfUnknownLength checks the answer about a full disk if the length of the upload is not known.
+func TestUploadOfUnknownLength(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	for length, want := range map[int64]string{-1: "not enough disk space available", 4: "attempted to write 4 bytes: not enough disk space available"} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/files?path=/dev/full", strings.NewReader("text"))
+		r.ContentLength = length
+		r.Header.Set("Content-Type", octets)
+		w := httptest.NewRecorder()
+		d.server.upload(w, r)
+		if w.Code != http.StatusInsufficientStorage || w.Body.String() != `{"code":507,"message":"`+want+`"}`+"\n" {
+			t.Errorf("a length of %d: got %d %s, want %q", length, w.Code, w.Body, want)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -46,7 +47,10 @@ func TestStat(t *testing.T) {
 		if want.SymlinkTarget != nil {
 			want.SymlinkTarget = proto.String(d.home + "/" + want.GetSymlinkTarget())
 		}
-		if diff := cmp.Diff(want, res.Msg.GetEntry(), protocmp.Transform(), protocmp.IgnoreFields(&filesystem.EntryInfo{}, "modified_time")); diff != "" {
+		info, err := os.Lstat(want.GetPath())
+		must.Do(t, err)
+		want.ModifiedTime = timestamppb.New(info.ModTime())
+		if diff := cmp.Diff(want, res.Msg.GetEntry(), protocmp.Transform()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", want.Name, diff)
 		}
 	}

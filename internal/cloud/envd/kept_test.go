@@ -106,6 +106,58 @@ func TestKeptBuffers(t *testing.T) {
 	if got := tail.refs.Load(); got != held || held == 1 {
 		t.Errorf("the newest buffer is held %d times, and %d pieces are in it", got, held-1)
 	}
+	large := newChunk(stdout)
+	large.data = large.buf[:]
+	o.publish(large)
+	if got := large.refs.Load(); got != 1 {
+		t.Errorf("a chunk that is kept without a copy is held %d times, want once", got)
+	}
+	o.dropKept(true)
+	if got := tail.refs.Load() + large.refs.Load(); got != 0 || o.kept.room != nil || o.kept.cost.Load() != 0 {
+		t.Errorf("afterwards, the buffers are held %d times, and the output has %d bytes of memory, want none", got, o.kept.cost.Load())
+	}
+}
+
+// TestPiecesAreBounded checks how many pieces are kept, however small they are, and which ones.
+func TestPiecesAreBounded(t *testing.T) {
+	t.Parallel()
+	var k kept
+	k.budget = newBudget()
+	for i := range maxPieces + 3 {
+		c := newChunk(stream(i % 2))
+		c.data = append(c.buf[:0], 'x')
+		k.add(c, maxKeptOutput)
+		c.release()
+		if want := min(i+1, maxPieces); len(k.pieces) != want || k.first != int64(i+1-want) || k.next != int64(i+1) {
+			t.Fatalf("after %d bytes: got %d pieces from byte %d to %d, want %d", i+1, len(k.pieces), k.first, k.next, want)
+		}
+	}
+	for _, limit := range []int64{7, 6, 1, 0} {
+		k.trim(limit)
+		if want := max(1, int(limit)); len(k.pieces) != want {
+			t.Errorf("trimmed to %d bytes: got %d pieces, want %d", limit, len(k.pieces), want)
+		}
+	}
+}
+
+// TestGrow checks the sizes of buffers for copies, and that each takes the memory that is counted.
+func TestGrow(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ size, needed, want int }{
+		{0, 1, firstRoom}, {0, firstRoom, firstRoom}, {0, firstRoom + 1, 2 * firstRoom}, {firstRoom, 1, 2 * firstRoom}, {0, maxChunk / 2, maxChunk / 2},
+		{0, maxChunk/2 + 1, maxChunk}, {maxChunk / 2, 1, maxChunk}, {maxChunk, 1, maxChunk}, {0, 2 * maxChunk, maxChunk},
+	} {
+		k := kept{size: tt.size, joined: true, budget: newBudget()}
+		cost := k.grow(tt.needed)
+		want := int64(tt.want)
+		if tt.want == maxChunk {
+			want = chunkCost
+		}
+		if k.size != tt.want || len(k.room) != tt.want || cost != want || (k.tail != nil) != (tt.want == maxChunk) || k.joined {
+			t.Errorf("from %d for %d bytes: got a buffer of %d bytes, a size of %d and a cost of %d, want %d and %d", tt.size, tt.needed, len(k.room), k.size, cost, tt.want, want)
+		}
+		k.leaveTail()
+	}
 }
 
 // TestKeptBudget checks that the output of ended processes is dropped first, and that the output of

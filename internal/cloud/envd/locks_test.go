@@ -83,6 +83,7 @@ func TestLocksAreFree(t *testing.T) {
 		{"close of watches", func() { must.Do(t, ws.close()) }},
 		{"enter after the end", func() { fail(ws.enter()) }},
 		{"sample", func() { _, _ = m.sample() }},
+		{"Resize", func() { (&Server{processes: ps, metrics: m}).Resize(1, 1) }},
 		{"name", func() { names.name(5) }},
 	} {
 		done := make(chan struct{})

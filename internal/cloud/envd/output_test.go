@@ -3,11 +3,18 @@
 package envd
 
 import (
+	"io"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/e2bctl/e2bctl/internal/calltest"
+	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
@@ -185,5 +192,59 @@ func TestSubscribersAreBounded(t *testing.T) {
 	o.end()
 	if s, err := o.subscribe(); s != nil || err != nil {
 		t.Errorf("subscribe after the end: %v, %v, want none and no error", s, err)
+	}
+}
+
+// TestReadChunk checks what is read of an output, and which error means its end.
+func TestReadChunk(t *testing.T) {
+	t.Parallel()
+	for _, of := range []stream{stdout, stderr, terminal} {
+		r, w, err := os.Pipe()
+		must.Do(t, err)
+		conn, err := r.SyscallConn()
+		must.Do(t, err)
+		var got *chunk
+		read := func() (err error) { got, err = readChunk(conn, of, false); return err }
+		must.Is(t, read(), unix.EAGAIN)
+		_, err = w.WriteString("text")
+		must.Do(t, err)
+		_, err = calltest.FailNth(t, unix.SYS_READ, 1, unix.EIO, read)
+		must.Is(t, err, unix.EIO)
+		if got != nil {
+			t.Errorf("%v: after an error: got a chunk of %q", of, got.data)
+		}
+		_, err = calltest.FailNth(t, unix.SYS_READ, 1, unix.EINTR, read)
+		must.Do(t, err)
+		if string(got.data) != "text" || got.of != of || got.refs.Load() != 1 {
+			t.Errorf("after an interruption: got %q of %v, held %d times", got.data, got.of, got.refs.Load())
+		}
+		_, err = w.WriteString(strings.Repeat("x", maxChunk))
+		must.Do(t, err)
+		if err := read(); err != nil || len(got.data) != of.limit() {
+			t.Errorf("%v: got %d bytes and error %v, want %d", of, len(got.data), err, of.limit())
+		}
+		must.Do(t, w.Close())
+		for err == nil {
+			err = read()
+		}
+		must.Is(t, err, io.EOF)
+		must.Do(t, r.Close())
+		if o, _ := newOutput(newBudget()); o.copyFrom(r, of) {
+			t.Errorf("%v: a closed output is said to be held", of)
+		}
+	}
+}
+
+// TestOutputEvent checks that the data of an event is of its stream alone.
+func TestOutputEvent(t *testing.T) {
+	t.Parallel()
+	for of, want := range map[stream]*process.ProcessEvent_DataEvent{
+		stdout:   {Output: &process.ProcessEvent_DataEvent_Stdout{Stdout: []byte("x")}},
+		stderr:   {Output: &process.ProcessEvent_DataEvent_Stderr{Stderr: []byte("x")}},
+		terminal: {Output: &process.ProcessEvent_DataEvent_Pty{Pty: []byte("x")}},
+	} {
+		if got := outputEvent(of, []byte("x")).GetData(); !proto.Equal(got, want) {
+			t.Errorf("%v: got %v, want %v", of, got, want)
+		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/calltest"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -186,11 +187,61 @@ func TestMetadataOfOthers(t *testing.T) {
 	if err := unix.Setxattr(path, metadataPrefix+"good", []byte("ü"), 0); errors.Is(err, unix.ENOTSUP) {
 		t.Skip("the filesystem of the temporary directory takes no extended attributes")
 	}
-	must.Do(t, errors.Join(unix.Setxattr(path, metadataPrefix+"bad", []byte{0xff}, 0), unix.Setxattr(path, "user.other", []byte("x"), 0)))
+	must.Do(t, errors.Join(unix.Setxattr(path, metadataPrefix+"bad", []byte{0xff}, 0), unix.Setxattr(path, metadataPrefix+"\xff", []byte("x"), 0), unix.Setxattr(path, "user.other", []byte("x"), 0)))
 	info, err := os.Lstat(path)
 	must.Do(t, err)
 	if got := readMetadata(path, info); len(got) != 1 || got["good"] != "ü" {
 		t.Errorf("got %q, want what is text", got)
+	}
+	_, err = calltest.FailNth(t, unix.SYS_LGETXATTR, 1, unix.ENODATA, func() error {
+		for n := range 3 { // the order of the names differs between filesystems
+			if got := readMetadata(path, info); len(got) > 1 || n > 0 && got["good"] != "ü" {
+				t.Errorf("with an attribute that is gone: got %q", got)
+			}
+		}
+		return nil
+	})
+	must.Do(t, err)
+	dir := filepath.Dir(path)
+	must.Do(t, unix.Setxattr(dir, metadataPrefix+"of", []byte("a directory"), 0))
+	info, err = os.Lstat(dir)
+	must.Do(t, err)
+	if got := readMetadata(dir, info); len(got) != 1 || got["of"] != "a directory" {
+		t.Errorf("of a directory: got %q", got)
+	}
+}
+
+// TestMetadataThatCannotBeKept checks for which errors a file has no metadata, and for which an upload fails.
+func TestMetadataThatCannotBeKept(t *testing.T) {
+	t.Parallel()
+	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	must.Do(t, err)
+	defer f.Close()
+	metadata := map[string]string{"key": "value"}
+	if kept, err := writeMetadata(f, metadata); err != nil || kept == nil {
+		t.Skip("the filesystem of the temporary directory takes no extended attributes")
+	}
+	for _, tt := range []struct {
+		number uint32
+		as     unix.Errno
+		write  map[string]string
+		kept   int
+		want   error
+	}{
+		{unix.SYS_FSETXATTR, 0, metadata, 1, nil},
+		{unix.SYS_FSETXATTR, unix.ENOTSUP, metadata, 0, nil},
+		{unix.SYS_FSETXATTR, unix.EPERM, metadata, 0, nil},
+		{unix.SYS_FSETXATTR, unix.ENOSPC, metadata, 0, unix.ENOSPC},
+		{unix.SYS_FREMOVEXATTR, unix.ENODATA, nil, 0, nil},
+		{unix.SYS_FREMOVEXATTR, unix.EIO, nil, 0, unix.EIO},
+		{unix.SYS_FREMOVEXATTR, unix.EIO, metadata, 1, nil}, // it removes none
+		{unix.SYS_FLISTXATTR, unix.EIO, metadata, 1, nil},
+	} {
+		var kept map[string]string
+		_, err := calltest.FailNth(t, tt.number, 1, tt.as, func() (err error) { kept, err = writeMetadata(f, tt.write); return err })
+		if !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) || len(kept) != tt.kept {
+			t.Errorf("%v of call %d: got %q and error %v, want %d values and error %v", tt.as, tt.number, kept, err, tt.kept, tt.want)
+		}
 	}
 }
 

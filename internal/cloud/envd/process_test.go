@@ -130,6 +130,9 @@ func byTag(tag string) *process.ProcessSelector {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	d := serve(t, func(o *Options) { o.Envs = map[string]string{"GREETING": "hello"} })
+	programs := t.TempDir()
+	put(t, programs+"/data", "")
+	must.Do(t, errors.Join(os.WriteFile(programs+"/orphan", []byte("#!/no/such/program\n"), 0o755), os.WriteFile(programs+"/script", []byte("echo script $1\n"), 0o755)))
 	for name, test := range map[string]struct {
 		req            *process.StartRequest
 		stdout, stderr string
@@ -150,6 +153,18 @@ func TestRun(t *testing.T) {
 		"missing program": {
 			&process.StartRequest{Process: &process.ProcessConfig{Cmd: "no-such-program"}}, "", "sh: 1: exec: no-such-program: not found\n",
 			&process.ProcessEvent_EndEvent{ExitCode: 127, Exited: true, Status: "exit status 127", Error: proto.String("exit status 127")},
+		},
+		"no program": {
+			&process.StartRequest{Process: &process.ProcessConfig{Cmd: programs + "/data"}}, "", "sh: 1: exec: " + programs + "/data: Permission denied\n",
+			&process.ProcessEvent_EndEvent{ExitCode: 126, Exited: true, Status: "exit status 126", Error: proto.String("exit status 126")},
+		},
+		"missing interpreter": {
+			&process.StartRequest{Process: &process.ProcessConfig{Cmd: programs + "/orphan"}}, "", "sh: 1: exec: " + programs + "/orphan: not found\n",
+			&process.ProcessEvent_EndEvent{ExitCode: 127, Exited: true, Status: "exit status 127", Error: proto.String("exit status 127")},
+		},
+		"script without an interpreter": {
+			&process.StartRequest{Process: &process.ProcessConfig{Cmd: programs + "/script", Args: []string{"a b"}}}, "script a b\n", "",
+			&process.ProcessEvent_EndEvent{Exited: true, Status: "exit status 0"},
 		},
 		"found in PATH": {
 			&process.StartRequest{Process: &process.ProcessConfig{Cmd: "printf", Args: []string{"%s", "$x y"}}}, "$x y", "",
@@ -565,7 +580,7 @@ func TestKeepalive(t *testing.T) {
 
 func TestKeepaliveInterval(t *testing.T) {
 	t.Parallel()
-	for value, want := range map[string]time.Duration{"": 90 * time.Second, "50": 50 * time.Second, "-1": 90 * time.Second, "x": 90 * time.Second, "99999999999": 90 * time.Second} {
+	for value, want := range map[string]time.Duration{"": 90 * time.Second, "50": 50 * time.Second, "0": 90 * time.Second, "1": time.Second, "86400": 24 * time.Hour, "86401": 90 * time.Second, "-1": 90 * time.Second, "x": 90 * time.Second, "99999999999": 90 * time.Second} {
 		if got := keepaliveInterval(http.Header{"Keepalive-Ping-Interval": {value}}); got != want {
 			t.Errorf("keepaliveInterval(%q) = %v, want %v", value, got, want)
 		}

@@ -11,29 +11,38 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestSignaturesThatExpire checks the last second of a signature, and expirations that are no numbers.
 func TestSignaturesThatExpire(t *testing.T) {
 	t.Parallel()
-	d := serve(t, func(o *Options) { o.Token = "secret" })
-	now := time.Now().Unix()
-	for expiration, want := range map[string]bool{
-		"": true, fmt.Sprint(now + 60): true, fmt.Sprint(now - 1): false, "0": false, "-1": false,
-		"soon": false, "99999999999999999999": false, fmt.Sprint(now+60) + ".5": false, "0x7fffffff": false,
-	} {
-		query := url.Values{"path": {"a"}, "signature": {signature("a", signedRead, "", "secret", expiration)}}
-		if expiration != "" {
-			query.Set("signature_expiration", expiration)
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Options{Users: []User{{Name: "me", Home: "/"}}, Token: "secret"})
+		must.Do(t, err)
+		now := time.Now().Unix()
+		for expiration, want := range map[string]bool{
+			"": true, fmt.Sprint(now + 60): true, fmt.Sprint(now): true, fmt.Sprint(now - 1): false, "0": false, "-1": false,
+			"soon": false, "99999999999999999999": false, fmt.Sprint(now+60) + ".5": false, "0x7fffffff": false,
+		} {
+			for user, want := range map[string]bool{"": want, "you": false} { // it is signed for nobody in particular
+				query := url.Values{"path": {"a"}, "username": {user}, "signature": {signature("a", signedRead, "", "secret", expiration)}}
+				if expiration != "" {
+					query.Set("signature_expiration", expiration)
+				}
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/files", nil)
+				if err := s.authorizeFile(r, query, signedRead); (err == nil) != want {
+					t.Errorf("until %q, of %q: got error %v, want it to be valid: %v", expiration, user, err, want)
+				}
+			}
 		}
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/files", nil)
-		if err := d.server.authorizeFile(r, query, signedRead); (err == nil) != want {
-			t.Errorf("until %q: got error %v, want it to be valid: %v", expiration, err, want)
-		}
-	}
+		must.Do(t, s.Close())
+	})
 }
 
 // TestNamesOfUsers checks which user a request names: a group follows in the password, which then ends with a colon.

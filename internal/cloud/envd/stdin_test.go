@@ -55,3 +55,58 @@ func TestInputAfterOneThatWasGivenUp(t *testing.T) {
 		t.Errorf("%d bytes still count as waiting, want 0", n)
 	}
 }
+
+// TestInputInTurn checks that one writer at a time writes, that a later one gives up with its context, and
+// what the end of the input means for those who write.
+func TestInputInTurn(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	must.Do(t, err)
+	defer r.Close()
+	in := newInput(w)
+	first := make(chan error, 1)
+	go func() { first <- in.write(patience.Context(t), make([]byte, 2*maxWaiting)) }()
+	_, err = io.ReadFull(r, make([]byte, 1)) // it is being written
+	must.Do(t, err)
+	for size, want := range map[int]error{0: context.Canceled, 1: errInputFull} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if size == 0 {
+			in.waiting.Add(-2 * maxWaiting) // so that it waits for its turn
+		}
+		if err := in.write(ctx, make([]byte, size)); !errors.Is(err, want) {
+			t.Errorf("%d bytes meanwhile: got error %v, want %v", size, err, want)
+		}
+		if size == 0 {
+			in.waiting.Add(2 * maxWaiting)
+		}
+	}
+	must.Do(t, errors.Join(in.close(), in.close()))
+	must.Is(t, patience.Receive(t, "the end of the writer", first), errStdinClosed)
+	must.Is(t, in.write(patience.Context(t), []byte("x")), errStdinClosed)
+	must.Is(t, in.write(patience.Context(t), []byte("x")), errStdinClosed) // it was its turn again
+	if n := in.waiting.Load(); n != 0 {
+		t.Errorf("%d bytes still count as waiting, want 0", n)
+	}
+}
+
+// TestInputIsBoundedInBytes checks how much may wait for a process.
+func TestInputIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		waiting, size int64
+		want          error
+	}{
+		{0, maxWaiting + 1, nil}, {maxWaiting - 1, 1, nil}, {maxWaiting, 1, errInputFull}, {1, maxWaiting, errInputFull}, {1, maxWaiting - 1, nil},
+	} {
+		null, err := os.OpenFile("/dev/null", os.O_WRONLY, 0)
+		must.Do(t, err)
+		in := newInput(null)
+		in.waiting.Store(tt.waiting)
+		err = in.write(t.Context(), make([]byte, tt.size))
+		if full := errors.Is(err, errInputFull); full != (tt.want != nil) || in.waiting.Load() != tt.waiting {
+			t.Errorf("%d bytes after %d: got error %v and %d bytes that wait, want error %v", tt.size, tt.waiting, err, in.waiting.Load(), tt.want)
+		}
+		must.Do(t, in.close())
+	}
+}

@@ -214,3 +214,26 @@ func TestWatchersAreBounded(t *testing.T) {
 		return err == nil
 	})
 }
+
+// TestWatchShowsThatItLives checks that a watch without changes sends a sign of life, and then the changes.
+func TestWatchShowsThatItLives(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	req := connect.NewRequest(&filesystem.WatchDirRequest{})
+	req.Header().Set("Keepalive-Ping-Interval", "1")
+	s, err := d.files().WatchDir(t.Context(), req)
+	must.Do(t, err)
+	defer s.Close()
+	for _, want := range []string{"start", "keepalive", "filesystem"} {
+		if !s.Receive() {
+			t.Fatalf("got error %v, want the event %s", s.Err(), want)
+		}
+		got := map[bool]string{s.Msg().GetStart() != nil: "start", s.Msg().GetKeepalive() != nil: "keepalive", s.Msg().GetFilesystem() != nil: "filesystem"}[true]
+		if got != want {
+			t.Errorf("got the event %v, want %s", s.Msg(), want)
+		}
+		if want == "keepalive" {
+			put(t, d.home+"/a", "")
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/gorilla/websocket"
 
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -83,11 +84,18 @@ func TestOnlyPreflightsAreAnswered(t *testing.T) {
 		}
 		if test.asks != "" {
 			r.Header.Set("Access-Control-Request-Method", test.asks)
+			r.Header.Set("Access-Control-Request-Headers", "x-a")
 		}
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		if reached == test.answered || (w.Header().Get("Access-Control-Allow-Methods") != "") != test.answered {
 			t.Errorf("%+v: the request reached the route: %v", test, reached)
+		}
+		want := http.Header{
+			"Access-Control-Allow-Origin": {"*"}, "Access-Control-Allow-Methods": {"DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"}, "Access-Control-Allow-Headers": {"x-a"}, "Access-Control-Max-Age": {"600"},
+		}
+		if diff := cmp.Diff(want, w.Header()); test.answered && diff != "" {
+			t.Errorf("%+v: headers (-want +got):\n%s", test, diff)
 		}
 		if (w.Header().Get("Access-Control-Allow-Origin") == "*") != (test.origin != "") {
 			t.Errorf("%+v: got the origin %q", test, w.Header().Get("Access-Control-Allow-Origin"))

@@ -5,6 +5,7 @@ package interpreter
 import (
 	"errors"
 	"net"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -72,6 +73,15 @@ func TestGathered(t *testing.T) {
 	write("g")
 	if err := g.release(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("got %v, want %v", err, net.ErrClosed)
+	}
+	g.keep()
+	write("h")
+	before := len(to.writes)
+	if n, err := g.Write([]byte(over)); n != 0 || !errors.Is(err, net.ErrClosed) || len(to.writes) != before+1 {
+		t.Errorf("after a failed write: got %d, %v and %d more writes, want 0, %v and one", n, err, len(to.writes)-before, net.ErrClosed)
+	}
+	if conn, _, err := (&gathering{ResponseWriter: httptest.NewRecorder()}).Hijack(); conn != nil || err == nil {
+		t.Errorf("a response without a connection: got %v, %v, want an error", conn, err)
 	}
 }
 

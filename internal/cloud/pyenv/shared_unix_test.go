@@ -143,3 +143,71 @@ func TestSharedEnvironmentIsNotRun(t *testing.T) {
 		})
 	}
 }
+
+// TestFilesOfOthers checks which files are this user's alone, and which directories others cannot reach.
+func TestFilesOfOthers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	must.Do(t, os.WriteFile(path, nil, 0o600))
+	for mode, own := range map[fs.FileMode]bool{0o600: true, 0o755: true, 0o644: true, 0o620: false, 0o602: false, 0o666: false, 0o777: false} {
+		must.Do(t, os.Chmod(path, mode))
+		if err := checkOwn(path); (err == nil) != own || err != nil && !strings.Contains(err.Error(), "others can write to "+path) {
+			t.Errorf("mode %v: got error %v, want it to be this user's: %v", mode, err, own)
+		}
+	}
+	must.Do(t, os.Symlink("file", filepath.Join(dir, "link")))
+	must.Do(t, checkOwn(filepath.Join(dir, "link")))
+	must.Is(t, checkOwn(filepath.Join(dir, "none")), fs.ErrNotExist)
+	must.Is(t, checkUnshared(filepath.Join(dir, "none")), fs.ErrNotExist)
+	if os.Geteuid() == 0 {
+		must.Do(t, os.Chmod(path, 0o600))
+		must.Do(t, os.Chown(path, 12345, -1))
+		if err := checkOwn(path); err == nil || !strings.Contains(err.Error(), "belongs to user 12345") {
+			t.Errorf("another user's: got error %v", err)
+		}
+	}
+	below := filepath.Join(dir, "a", "b")
+	must.Do(t, os.MkdirAll(below, 0o755))
+	for mode, closed := range map[fs.FileMode]bool{0o700: true, 0o744: true, 0o710: false, 0o701: false, 0o755: false} {
+		must.Do(t, os.Chmod(filepath.Join(dir, "a"), mode))
+		must.Do(t, os.Chmod(dir, 0o755))
+		must.Do(t, os.Chmod(filepath.Dir(dir), 0o755))
+		if got := unreachable(below); got != closed && !unreachable(filepath.Dir(filepath.Dir(dir))) {
+			t.Errorf("mode %v above: it cannot be reached: %v, want %v", mode, got, closed)
+		}
+	}
+}
+
+// TestCloseDirectory checks which permissions of a directory are removed, and that environments that others could
+// change count as incomplete from then on.
+func TestCloseDirectory(t *testing.T) {
+	t.Parallel()
+	for before, tt := range map[fs.FileMode]struct {
+		closed, after fs.FileMode
+		incomplete    bool
+	}{
+		0o700: {0o077, 0o700, false}, 0o755: {0o022, 0o755, false}, 0o755 | fs.ModeSticky: {0o077, 0o700, false}, 0o775: {0o022, 0o755, true}, 0o777: {0o077, 0o700, true},
+	} {
+		cache := filepath.Join(t.TempDir(), "e2bctl", "python")
+		must.Do(t, os.MkdirAll(filepath.Join(cache, "environment"), 0o755))
+		name := filepath.Join(cache, "environment", marker)
+		must.Do(t, os.WriteFile(name, nil, 0o644))
+		must.Do(t, os.Chmod(cache, before.Perm()))
+		var said strings.Builder
+		must.Do(t, closeDirectory(cache, cache, tt.closed, newReporter(&said)))
+		info, err := os.Stat(cache)
+		if err != nil || info.Mode().Perm() != tt.after {
+			t.Errorf("%v without %v: got %v and error %v, want %v", before.Perm(), tt.closed, info.Mode(), err, tt.after)
+		}
+		if _, err := os.Stat(name); (err != nil) != tt.incomplete || strings.Contains(said.String(), "others can write to "+cache) != tt.incomplete {
+			t.Errorf("%v without %v: the environment: %v, said: %q, want it to be incomplete: %v", before.Perm(), tt.closed, err, said.String(), tt.incomplete)
+		}
+	}
+	must.Is(t, closeDirectory("", "/none", 0o077, newReporter(nil)), fs.ErrNotExist)
+	file := filepath.Join(t.TempDir(), "file")
+	must.Do(t, os.WriteFile(file, nil, 0o600))
+	if err := makeCache(filepath.Join(file, "below"), newReporter(nil)); err == nil || !strings.Contains(err.Error(), "python: make the cache directory: ") {
+		t.Errorf("a cache that cannot be made: got error %v", err)
+	}
+}
