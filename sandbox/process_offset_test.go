@@ -229,7 +229,7 @@ func TestNegativeOffset(t *testing.T) {
 func TestStreamsThatEndAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		output int // of which streams, counted from 1, has one byte; 0: none
+		output int // the stream, counted from 1, that has one byte; 0: none
 		ends   int // the stream with the end of the process; 0: none
 		want   int // how many streams there are
 		took   time.Duration

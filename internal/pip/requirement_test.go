@@ -162,7 +162,7 @@ func TestMarkers(t *testing.T) {
 	}
 }
 
-// TestVersionClauses checks the edges of what a requirement may say about versions.
+// TestVersionClauses checks which conditions on versions a requirement may have.
 func TestVersionClauses(t *testing.T) {
 	t.Parallel()
 	for clause, want := range map[string]string{

@@ -154,7 +154,7 @@ func TestEnvironmentOfPip(t *testing.T) {
 	}
 }
 
-// TestSettingsFiles checks which files are read, in which order, and what a broken one means.
+// TestSettingsFiles checks which files are read, in which order, and the error of a broken one.
 func TestSettingsFiles(t *testing.T) {
 	pipFile(t, "[global]\nretries = 1\ntimeout = 2\ndefault-timeout = 3\n[install]\nretries = 4\n")
 	home, config := os.Getenv("HOME"), os.Getenv("XDG_CONFIG_HOME")

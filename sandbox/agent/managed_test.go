@@ -68,7 +68,7 @@ func TestBudgetsOfNestedAgents(t *testing.T) {
 }
 
 // TestErrorsOfAgents checks that the error of an agent says once that its budget is spent, and that an agent whose budget
-// is not the reason, or that ended well, keeps what it returns.
+// is not the reason, or that ended well, keeps the error that it returns.
 func TestErrorsOfAgents(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")

@@ -247,7 +247,7 @@ func TestCloseWaits(t *testing.T) {
 	})
 }
 
-// TestCallsBetweenSteps checks how many refused calls a kernel may report at the end of a run, and what the run counts.
+// TestCallsBetweenSteps checks how many refused calls a kernel may report at the end of a run, and how many of them the run counts.
 func TestCallsBetweenSteps(t *testing.T) {
 	t.Parallel()
 	refused := make([]any, maxRefused+1)

@@ -110,7 +110,7 @@ func (p *pretended) wantRequests(t *testing.T, what, want string) {
 	}
 }
 
-// TestHeldSandboxes checks for how long sandboxes are held that calls name, and what ends with the hold: an own
+// TestHeldSandboxes checks for how long sandboxes are held that calls name, and that with the hold ends an own
 // sandbox, or only the connection to another.
 func TestHeldSandboxes(t *testing.T) {
 	t.Parallel()

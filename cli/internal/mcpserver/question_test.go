@@ -109,7 +109,7 @@ func loopback(ctx context.Context, sb *sandbox.Sandbox, port int) (string, func(
 	return f.Addr().String(), f.Close, nil
 }
 
-// TestParkedCalls checks which answers reach a call that has asked, and what ends one that gets none.
+// TestParkedCalls checks which answers reach a call that has asked, and the end of one that gets none.
 func TestParkedCalls(t *testing.T) {
 	t.Parallel()
 	accept, decline := &sdk.ElicitResult{Action: "accept"}, &sdk.ElicitResult{Action: "decline"}

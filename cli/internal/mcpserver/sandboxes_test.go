@@ -286,7 +286,7 @@ type nopWriteCloser struct{ io.Writer }
 func (nopWriteCloser) Close() error { return nil }
 
 // TestRoomForSandboxes checks how many sandboxes a server holds or makes at once, that none is made while it ends,
-// and what a call waits for.
+// and for how long a call waits.
 func TestRoomForSandboxes(t *testing.T) {
 	t.Parallel()
 	unreachable := errors.New("nobody is there")

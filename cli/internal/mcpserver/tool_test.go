@@ -185,7 +185,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestReadLines checks which lines of a file are read, and what an answer says about the others.
+// TestReadLines checks which lines of a file are read, and the words of an answer about the others.
 func TestReadLines(t *testing.T) {
 	t.Parallel()
 	exact, over := strings.Repeat("x", maxLine-1)+"\n", strings.Repeat("x", maxLine)+"\n"
@@ -230,7 +230,7 @@ func TestReadLines(t *testing.T) {
 	}
 }
 
-// TestKeptOutput checks what an answer says about output of different lengths, and what the link leads to.
+// TestKeptOutput checks what an answer says about output of different lengths, and the target of the link.
 func TestKeptOutput(t *testing.T) {
 	t.Parallel()
 	for size, want := range map[int]string{0: "", maxText: "", maxText + 1: "all of it is at the link", maxKept: "all of it is at the link", maxKept + 1: "its first 4 MiB are at the link"} {
@@ -373,7 +373,7 @@ func TestRanked(t *testing.T) {
 	}
 }
 
-// TestEndOfCommand checks how much of a command's last line is read, and what of its output may belong to that line.
+// TestEndOfCommand checks how much of a command's last line is read, and which part of its output may belong to that line.
 func TestEndOfCommand(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{"": 0, "x": 0, "\n": 1, "x\nW": 2, "\n\n": 1, "\nWORD": 5, "\nWORD ": 0, "WORD": 0} {

@@ -117,7 +117,7 @@ func TestFormsOfResults(t *testing.T) {
 	}
 }
 
-// TestDeliveredLines checks that only the events of its own request become lines, and what becomes of one that is
+// TestDeliveredLines checks that only the events of its own request become lines, and the line for one that is
 // no JSON.
 func TestDeliveredLines(t *testing.T) {
 	t.Parallel()

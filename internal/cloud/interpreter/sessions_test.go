@@ -238,7 +238,7 @@ func TestDefaultMeansPython(t *testing.T) {
 	}
 }
 
-// TestKernelsOfLanguages checks which installed kernel runs a language, and what a missing or broken one means.
+// TestKernelsOfLanguages checks which installed kernel runs a language, and the error of a missing or broken one.
 func TestKernelsOfLanguages(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

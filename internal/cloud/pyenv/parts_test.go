@@ -56,7 +56,7 @@ func TestPreferences(t *testing.T) {
 	}
 }
 
-// TestMostUseful checks which interpreter is chosen without an environment, and every field of what is said about it.
+// TestMostUseful checks which interpreter is chosen without an environment, and every field of the description.
 func TestMostUseful(t *testing.T) {
 	t.Parallel()
 	var all []string
@@ -260,7 +260,7 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// TestTailsOfOutput checks the edges of what is kept of a program's output.
+// TestTailsOfOutput checks how much of a program's output is kept.
 func TestTailsOfOutput(t *testing.T) {
 	t.Parallel()
 	for size, want := range map[int]int{tailSize - 1: tailSize - 1, tailSize: tailSize, tailSize + 1: 0} {
@@ -287,7 +287,7 @@ func TestTailsOfOutput(t *testing.T) {
 	}
 }
 
-// TestFetchedFiles checks which files of an earlier run are kept, and what a pin says about its files.
+// TestFetchedFiles checks which files of an earlier run are kept, and the files of a pin.
 func TestFetchedFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -110,7 +110,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// TestCodeToRun checks from where code is read, how long it may be, and what is not part of it.
+// TestCodeToRun checks from where code is read, how long it may be, and that nothing else is part of it.
 func TestCodeToRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -33,7 +33,7 @@ func TestASCIIHost(t *testing.T) {
 	}
 }
 
-// screenText is what a screen shows.
+// screenText is the text on a screen.
 type screenText struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -51,7 +51,7 @@ func (s *screenText) String() string {
 	return s.text.String()
 }
 
-// asking returns an asker, the keyboard of its terminal, and what its screen shows.
+// asking returns an asker, the keyboard of its terminal, and the text on its screen.
 func asking(t *testing.T, dir string) (*asker, *io.PipeWriter, *screenText) {
 	t.Helper()
 	in, keyboard := io.Pipe()

@@ -122,7 +122,7 @@ func TestAddressOfHTTP(t *testing.T) {
 	}
 }
 
-// The end of the context ends a server whose client still holds its input open, and is what the command reports.
+// The end of the context ends a server whose client still holds its input open, and the command reports it.
 func TestEndOfStdio(t *testing.T) {
 	t.Parallel()
 	for name, cause := range map[string]error{"the end of the context": errors.New("the end"), "the end of the input": nil} {

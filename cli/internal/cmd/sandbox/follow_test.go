@@ -107,7 +107,7 @@ func TestMetricsAreFollowed(t *testing.T) {
 }
 
 // TestEndOfAForwarding checks how often a command asks whether its sandbox has ended, that a broken connection makes it ask at
-// once, and what it says of the end.
+// once, and its message about the end.
 func TestEndOfAForwarding(t *testing.T) {
 	t.Parallel()
 	enough := errors.New("enough")
