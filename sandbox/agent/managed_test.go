@@ -72,7 +72,7 @@ func TestBudgetsOfNestedAgents(t *testing.T) {
 func TestErrorsOfAgents(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
-	var given context.Context //nolint:containedctx // it is checked after its call
+	var given context.Context
 	for name, tt := range map[string]struct {
 		run  func(ctx context.Context) error
 		want string

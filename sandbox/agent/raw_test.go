@@ -470,7 +470,7 @@ func TestEndOfAnExchange(t *testing.T) {
 // TestContextsOfCallsEnd checks that the context of a call ends with the call.
 func TestContextsOfCallsEnd(t *testing.T) {
 	t.Parallel()
-	var given context.Context //nolint:containedctx // it is checked after its call
+	var given context.Context
 	keep := func(ctx context.Context, _ struct{}) (int, error) { given = ctx; return 1, ctx.Err() }
 	var r records
 	s := r.run(t, nil, MustTool("keep", "", keep))
