@@ -569,6 +569,7 @@ func TestOpenAtTheGate(t *testing.T) {
 		cancel(mine)
 		_, err := ks.Open(gone, "", "")
 		must.Is(t, err, mine)
+		must.Is(t, ks.Remove(gone, testContext), mine)
 		open()
 		k := <-opened
 		open, err = ks.shut(t.Context(), testContext)
