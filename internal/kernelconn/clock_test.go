@@ -25,10 +25,13 @@ import (
 )
 
 // onClock calls f in a bubble, with a server whose connections are pipes. The waits of calls then take no
-// time, and are exact.
+// time, and are exact. If f takes a day of the bubble's time, something in it never ends, and the pings of
+// connections would let it go on.
 func onClock(t *testing.T, f func(t *testing.T, s *server)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
+		limit := time.AfterFunc(24*time.Hour, func() { panic(t.Name() + " does not end") })
+		t.Cleanup(func() { limit.Stop() }) // after the kernels are closed
 		s := &server{t: t, url: "http://sandbox"}
 		transport := pipetest.Serve(t, s)
 		s.http, s.dialer = &http.Client{Transport: transport}, &websocket.Dialer{NetDialContext: transport.DialContext}

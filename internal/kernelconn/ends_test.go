@@ -226,6 +226,30 @@ func TestNoInterruptWhileCut(t *testing.T) {
 	})
 }
 
+// TestInterruptOfUnknownCode checks that code is interrupted at once if it may run: after a cut, its beginning may have
+// been lost.
+func TestInterruptOfUnknownCode(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ busy, resumed, at bool }{{false, false, false}, {true, false, true}, {false, true, true}, {true, true, true}} {
+		onClock(t, func(t *testing.T, s *server) {
+			j := newJournal()
+			s.rest, s.kernel = j.rest("busy"), reading(answerNext)
+			k, err := s.kernels().Open(t.Context(), "", "")
+			must.Do(t, err)
+			e := &execution{messages: make(chan *jupyter.Message), busy: tt.busy, resumed: tt.resumed}
+			ctx := cancelling(t, time.Second)
+			if !k.interruptUntilOver(ctx, e) || ctx.Err() == nil {
+				t.Error("the interrupt had no effect, want that nobody waits for one")
+			}
+			var want []string
+			if tt.at {
+				want = []string{"0s interrupt"}
+			}
+			j.check(t, want...)
+		})
+	}
+}
+
 // TestKernelKeepsNoLock checks that the lock of a connection is free after each function.
 func TestKernelKeepsNoLock(t *testing.T) {
 	t.Parallel()

@@ -170,14 +170,14 @@ func TestFaultsOfCalls(t *testing.T) {
 	if _, err := run(t.Context(), ks, "x", Handler{Message: func(*jupyter.Message) error { return mine }}); !errors.Is(err, mine) || errors.Is(err, ErrNotSent) {
 		t.Errorf("the handler fails: got error %v, want %v", err, mine)
 	}
-	if err := ks.Ask(t.Context(), Question{Kind: "complete", Content: func() {}}, nil); !errors.Is(err, ErrNotSent) {
-		t.Errorf("content that cannot be sent: got error %v, want %v", err, ErrNotSent)
-	}
 	if err := ks.Ask(WithWaiting(t.Context(), testSandbox, testContext), Question{Kind: "complete"}, nil); !errors.Is(err, ErrSameContext) {
 		t.Errorf("a question of code that waits: got error %v, want %v", err, ErrSameContext)
 	}
 	k, err := ks.Open(t.Context(), "", "")
 	must.Do(t, err)
+	if _, err := k.send(request{kind: "complete", content: func() {}}); !errors.Is(err, ErrNotSent) {
+		t.Errorf("content that cannot be sent: got error %v, want %v", err, ErrNotSent)
+	}
 	must.Do(t, k.takeTurn(t.Context(), nil))
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(mine)

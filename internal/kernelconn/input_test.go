@@ -17,117 +17,120 @@ import (
 // is no answer, or gets its answer.
 func TestQuestionsOfThreads(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	late := make(chan string, 1)
-	s.kernel = func(k *jupytertest.Kernel) {
-		first := k.Next()
-		k.Begin(first)
-		k.Reply(first, "ok")
-		k.Status(first, "idle")
-		k.Ask(first, "when nothing runs")
-		late <- k.Answer()
-		for m := k.Next(); m != nil; m = k.Next() {
-			k.Begin(m)
-			k.Ask(first, "of the first cell")
-			k.Stream(m, "stdout", k.Answer())
-			k.Reply(m, "ok")
-			k.Status(m, "idle")
+	onClock(t, func(t *testing.T, s *server) {
+		late := make(chan string, 1)
+		s.kernel = func(k *jupytertest.Kernel) {
+			first := k.Next()
+			k.Begin(first)
+			k.Reply(first, "ok")
+			k.Status(first, "idle")
+			k.Ask(first, "when nothing runs")
+			late <- k.Answer()
+			for m := k.Next(); m != nil; m = k.Next() {
+				k.Begin(m)
+				k.Ask(first, "of the first cell")
+				k.Stream(m, "stdout", k.Answer())
+				k.Reply(m, "ok")
+				k.Status(m, "idle")
+			}
 		}
-	}
-	ks := s.kernels()
-	if _, err := run(t.Context(), ks, "", Handler{}); err != nil {
-		t.Fatal(err)
-	}
-	if got := <-late; got != endOfInput {
-		t.Errorf("when nothing ran it got %q", got)
-	}
-	printed, err := run(t.Context(), ks, "", Handler{Input: func(_ context.Context, prompt string, _ bool) (string, error) { return prompt, nil }})
-	if err != nil || printed != "of the first cell" {
-		t.Errorf("%q, %v", printed, err)
-	}
-	if printed, err = run(t.Context(), ks, "", Handler{}); err != nil || printed != endOfInput {
-		t.Errorf("without a handler: %q, %v", printed, err)
-	}
+		ks := s.kernels()
+		if _, err := run(t.Context(), ks, "", Handler{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-late; got != endOfInput {
+			t.Errorf("when nothing ran it got %q", got)
+		}
+		printed, err := run(t.Context(), ks, "", Handler{Input: func(_ context.Context, prompt string, _ bool) (string, error) { return prompt, nil }})
+		if err != nil || printed != "of the first cell" {
+			t.Errorf("%q, %v", printed, err)
+		}
+		if printed, err = run(t.Context(), ks, "", Handler{}); err != nil || printed != endOfInput {
+			t.Errorf("without a handler: %q, %v", printed, err)
+		}
+	})
 }
 
 // A kernel that asks again no longer waits for the question before: that question's
 // handler ends and its answer is dropped. There is never more than one question.
 func TestQuestionsWithoutEnd(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	const questions = 1000
-	began := make(chan struct{})
-	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
-		k.Begin(m)
-		k.Ask(m, "0")
-		<-began
-		for i := range questions {
-			k.Ask(m, fmt.Sprint(i+1))
+	onClock(t, func(t *testing.T, s *server) {
+		const questions = 1000
+		began := make(chan struct{})
+		s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+			k.Begin(m)
+			k.Ask(m, "0")
+			<-began
+			for i := range questions {
+				k.Ask(m, fmt.Sprint(i+1))
+			}
+			k.Stream(m, "stdout", k.Answer())
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
+		})
+		running, calls := make(chan struct{}, 1), 0
+		printed, err := run(t.Context(), s.kernels(), "", Handler{Input: func(ctx context.Context, prompt string, _ bool) (string, error) {
+			select {
+			case running <- struct{}{}:
+				defer func() { <-running }()
+			default:
+				t.Error("two at once")
+			}
+			if calls++; calls == 1 {
+				close(began)
+			}
+			if prompt != fmt.Sprint(questions) {
+				<-ctx.Done() // until the next question arrives
+				return "late", io.ErrUnexpectedEOF
+			}
+			return "the last", nil
+		}})
+		if err != nil || printed != "the last" {
+			t.Errorf("%q, %v", printed, err)
 		}
-		k.Stream(m, "stdout", k.Answer())
-		k.Reply(m, "ok")
-		k.Status(m, "idle")
 	})
-	running, calls := make(chan struct{}, 1), 0
-	printed, err := run(t.Context(), s.kernels(), "", Handler{Input: func(ctx context.Context, prompt string, _ bool) (string, error) {
-		select {
-		case running <- struct{}{}:
-			defer func() { <-running }()
-		default:
-			t.Error("two at once")
-		}
-		if calls++; calls == 1 {
-			close(began)
-		}
-		if prompt != fmt.Sprint(questions) {
-			<-ctx.Done() // until the next question arrives
-			return "late", io.ErrUnexpectedEOF
-		}
-		return "the last", nil
-	}})
-	if err != nil || printed != "the last" {
-		t.Errorf("%q, %v", printed, err)
-	}
 }
 
 // A thread whose question is open when its cell ends is told that there is no answer:
 // otherwise it would wait forever, and so would the next code that asks.
 func TestQuestionThatOutlivesItsCell(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	asked, got := make(chan struct{}), make(chan string, 1)
-	s.kernel = func(k *jupytertest.Kernel) {
-		first := k.Next()
-		k.Begin(first)
-		k.Ask(first, "of a thread")
-		<-asked
-		k.Reply(first, "ok")
-		k.Status(first, "idle")
-		got <- k.Answer()
-		for m := k.Next(); m != nil; m = k.Next() {
-			k.Begin(m)
-			k.Ask(m, "of the cell")
-			k.Stream(m, "stdout", k.Answer())
-			k.Reply(m, "ok")
-			k.Status(m, "idle")
+	onClock(t, func(t *testing.T, s *server) {
+		asked, got := make(chan struct{}), make(chan string, 1)
+		s.kernel = func(k *jupytertest.Kernel) {
+			first := k.Next()
+			k.Begin(first)
+			k.Ask(first, "of a thread")
+			<-asked
+			k.Reply(first, "ok")
+			k.Status(first, "idle")
+			got <- k.Answer()
+			for m := k.Next(); m != nil; m = k.Next() {
+				k.Begin(m)
+				k.Ask(m, "of the cell")
+				k.Stream(m, "stdout", k.Answer())
+				k.Reply(m, "ok")
+				k.Status(m, "idle")
+			}
 		}
-	}
-	ks := s.kernels()
-	ctx := patience.Context(t)
-	if _, err := run(ctx, ks, "", Handler{Input: func(ctx context.Context, _ string, _ bool) (string, error) {
-		close(asked)
-		<-ctx.Done()
-		return "", ctx.Err()
-	}}); err != nil {
-		t.Fatal(err)
-	}
-	printed, err := run(ctx, ks, "", Handler{Input: func(_ context.Context, prompt string, _ bool) (string, error) { return prompt, nil }})
-	if answer := <-got; answer != endOfInput {
-		t.Errorf("the thread got %q", answer)
-	}
-	if err != nil || printed != "of the cell" {
-		t.Errorf("the next cell: %q, %v", printed, err)
-	}
+		ks := s.kernels()
+		ctx := patience.Context(t)
+		if _, err := run(ctx, ks, "", Handler{Input: func(ctx context.Context, _ string, _ bool) (string, error) {
+			close(asked)
+			<-ctx.Done()
+			return "", ctx.Err()
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		printed, err := run(ctx, ks, "", Handler{Input: func(_ context.Context, prompt string, _ bool) (string, error) { return prompt, nil }})
+		if answer := <-got; answer != endOfInput {
+			t.Errorf("the thread got %q", answer)
+		}
+		if err != nil || printed != "of the cell" {
+			t.Errorf("the next cell: %q, %v", printed, err)
+		}
+	})
 }
 
 // Cancelled code is interrupted before its question gets an answer: a thread with an answer may
@@ -190,21 +193,22 @@ func TestQuestionsOfCodeThatIsGivenUp(t *testing.T) {
 // kernel's death, gets the end of input, as any other question that cannot be answered.
 func TestQuestionAfterInterruptedCode(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	got := make(chan string, 1)
-	s.kernel = func(k *jupytertest.Kernel) {
-		m := k.Next()
-		k.Begin(m)
-		k.Say(m, jupyter.Shell, "execute_reply", map[string]string{"status": "error", "ename": "KeyboardInterrupt"})
-		k.Status(m, "idle")
-		k.Ask(m, "of a thread")
-		got <- k.Answer()
-	}
-	reply, err := run(t.Context(), s.kernels(), "", Handler{Input: func(context.Context, string, bool) (string, error) { return "too late", nil }})
-	if answer := patience.Receive(t, "the answer", got); answer != endOfInput {
-		t.Errorf("the thread got %q, want the end of input", answer)
-	}
-	if err != nil {
-		t.Errorf("got %q, %v", reply, err)
-	}
+	onClock(t, func(t *testing.T, s *server) {
+		got := make(chan string, 1)
+		s.kernel = func(k *jupytertest.Kernel) {
+			m := k.Next()
+			k.Begin(m)
+			k.Say(m, jupyter.Shell, "execute_reply", map[string]string{"status": "error", "ename": "KeyboardInterrupt"})
+			k.Status(m, "idle")
+			k.Ask(m, "of a thread")
+			got <- k.Answer()
+		}
+		reply, err := run(t.Context(), s.kernels(), "", Handler{Input: func(context.Context, string, bool) (string, error) { return "too late", nil }})
+		if answer := patience.Receive(t, "the answer", got); answer != endOfInput {
+			t.Errorf("the thread got %q, want the end of input", answer)
+		}
+		if err != nil {
+			t.Errorf("got %q, %v", reply, err)
+		}
+	})
 }

@@ -325,8 +325,9 @@ func TestNextCallFindsNoTurn(t *testing.T) {
 func TestQuestionsOneByOne(t *testing.T) {
 	t.Parallel()
 	var ended []error
+	var calls []context.Context
 	q := newQuestions(func(ctx context.Context, prompt string, _ bool) (string, error) {
-		if prompt == "late" {
+		if calls = append(calls, ctx); prompt == "late" {
 			<-ctx.Done()
 			ended = append(ended, ctx.Err())
 		}
@@ -351,6 +352,11 @@ func TestQuestionsOneByOne(t *testing.T) {
 	}
 	if len(ended) != 1 || q.cancel != nil || q.next != nil {
 		t.Errorf("%d questions were cancelled, and %v is asked next; want one and none", len(ended), q.next)
+	}
+	for i, ctx := range calls {
+		if ctx.Err() == nil {
+			t.Errorf("the context of the call %d of %d goes on after its answer", i+1, len(calls))
+		}
 	}
 }
 
@@ -563,6 +569,7 @@ func TestOpenAtTheGate(t *testing.T) {
 		cancel(mine)
 		_, err := ks.Open(gone, "", "")
 		must.Is(t, err, mine)
+		must.Is(t, ks.Remove(gone, testContext), mine)
 		open()
 		k := <-opened
 		open, err = ks.shut(t.Context(), testContext)

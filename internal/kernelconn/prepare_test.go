@@ -21,64 +21,66 @@ import (
 // before it and undone after it.
 func TestEnvs(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	codes := make(chan string, 10)
-	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
-		codes <- jupytertest.Code(m)
-		k.Begin(m)
-		k.Reply(m, "ok")
-		k.Status(m, "idle")
+	onClock(t, func(t *testing.T, s *server) {
+		codes := make(chan string, 10)
+		s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+			codes <- jupytertest.Code(m)
+			k.Begin(m)
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
+		})
+		ks := s.kernelsOf(Options{Envs: map[string]string{"ALWAYS": "here"}})
+		envs := map[string]string{"K": "'\"; import os"}
+		for range 2 {
+			_, err := ks.Execute(t.Context(), Call{Request: jupyter.ExecuteRequest{Code: "user"}, Envs: envs})
+			must.Do(t, err)
+		}
+		set := replaceEnvs(envs)
+		want := []string{completeEnvs(map[string]string{"ALWAYS": "here"}), set, "user", restoreEnvs, set, "user", restoreEnvs}
+		var got []string
+		for range want {
+			got = append(got, <-codes)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
 	})
-	ks := s.kernelsOf(Options{Envs: map[string]string{"ALWAYS": "here"}})
-	envs := map[string]string{"K": "'\"; import os"}
-	for range 2 {
-		_, err := ks.Execute(t.Context(), Call{Request: jupyter.ExecuteRequest{Code: "user"}, Envs: envs})
-		must.Do(t, err)
-	}
-	set := replaceEnvs(envs)
-	want := []string{completeEnvs(map[string]string{"ALWAYS": "here"}), set, "user", restoreEnvs, set, "user", restoreEnvs}
-	var got []string
-	for range want {
-		got = append(got, <-codes)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
 }
 
 // A fresh kernel drops its messages on iopub until it has learned of the websocket
 // that was opened while it started. No code is sent into that gap.
 func TestFreshKernelThatIsNotHeard(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	deaf := 0 // how many requests get no answer on iopub
-	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
-		switch {
-		case jupytertest.Code(m) == "die":
-			deaf = 2
-			k.Begin(m)
-			k.Status(nil, "restarting")
-			return
-		case deaf > 0:
-			deaf--
-		default:
-			k.Begin(m)
-			k.Stream(m, "stdout", "ran "+jupytertest.Code(m))
-			defer k.Status(m, "idle")
+	onClock(t, func(t *testing.T, s *server) {
+		deaf := 0 // how many requests get no answer on iopub
+		s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+			switch {
+			case jupytertest.Code(m) == "die":
+				deaf = 2
+				k.Begin(m)
+				k.Status(nil, "restarting")
+				return
+			case deaf > 0:
+				deaf--
+			default:
+				k.Begin(m)
+				k.Stream(m, "stdout", "ran "+jupytertest.Code(m))
+				defer k.Status(m, "idle")
+			}
+			k.Reply(m, "ok")
+		})
+		ks := s.kernels()
+		if _, err := run(t.Context(), ks, "die", Handler{}); !errors.Is(err, ErrDied) {
+			t.Fatalf("code that ended its kernel: %v", err)
 		}
-		k.Reply(m, "ok")
+		printed, err := run(t.Context(), ks, "x", Handler{})
+		if err != nil {
+			t.Fatalf("the next: %v", err)
+		}
+		if want := "ran x"; printed != want {
+			t.Errorf("the next printed %q, want %q", printed, want)
+		}
 	})
-	ks := s.kernels()
-	if _, err := run(t.Context(), ks, "die", Handler{}); !errors.Is(err, ErrDied) {
-		t.Fatalf("code that ended its kernel: %v", err)
-	}
-	printed, err := run(t.Context(), ks, "x", Handler{})
-	if err != nil {
-		t.Fatalf("the next: %v", err)
-	}
-	if want := "ran x"; printed != want {
-		t.Errorf("the next printed %q, want %q", printed, want)
-	}
 }
 
 // The code that puts back the variables of one call is interrupted if its time is up: otherwise it

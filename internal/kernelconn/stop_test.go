@@ -98,36 +98,37 @@ func TestStopEscalates(t *testing.T) {
 // the kernel.
 func TestStopThatKills(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	interrupted, waiting := make(chan struct{}, interruptTries), make(chan struct{})
-	s.rest = func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusNoContent)
-		interrupted <- struct{}{}
-	}
-	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
-		k.Begin(m)
-		if jupytertest.Code(m) == "hang" {
-			k.Stream(m, "stdout", "x")
-			<-interrupted
-			<-waiting
-			k.Status(nil, "restarting")
-			return
+	onClock(t, func(t *testing.T, s *server) {
+		interrupted, waiting := make(chan struct{}, interruptTries), make(chan struct{})
+		s.rest = func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusNoContent)
+			interrupted <- struct{}{}
 		}
-		k.Reply(m, "ok")
-		k.Status(m, "idle")
+		s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+			k.Begin(m)
+			if jupytertest.Code(m) == "hang" {
+				k.Stream(m, "stdout", "x")
+				<-interrupted
+				<-waiting
+				k.Status(nil, "restarting")
+				return
+			}
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
+		})
+		ks := s.kernels()
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := run(ctx, ks, "hang", printing(cancel))
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if _, err := run(t.Context(), ks, "x", Handler{Queued: func(int) error { close(waiting); return nil }}); !errors.Is(err, ErrRestarted) {
+			t.Errorf("the next: %v", err)
+		}
+		if _, err := run(t.Context(), ks, "x", Handler{}); err != nil {
+			t.Errorf("the one after that: %v", err)
+		}
 	})
-	ks := s.kernels()
-	ctx, cancel := context.WithCancel(t.Context())
-	_, err := run(ctx, ks, "hang", printing(cancel))
-	if !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	if _, err := run(t.Context(), ks, "x", Handler{Queued: func(int) error { close(waiting); return nil }}); !errors.Is(err, ErrRestarted) {
-		t.Errorf("the next: %v", err)
-	}
-	if _, err := run(t.Context(), ks, "x", Handler{}); err != nil {
-		t.Errorf("the one after that: %v", err)
-	}
 }
 
 // If a kernel is silent, its server is asked about it.
