@@ -15,7 +15,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/must"
-	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestNothingIsWaitedFor checks what makes builds wait forever if it is wrong: a lock that a call of the
@@ -123,7 +122,13 @@ func TestLocksAreReleased(t *testing.T) { //nolint:paralleltest // see above
 		{"needed", &s.mu, func() { s.needed() }},
 		{"FromImage", &s.mu, func() { must.Do(t, from()) }},
 		{"FromImage with too many others", &s.mu, full},
-		{"a build", &s.mu, func() { s.begin(t, id); s.work.Wait() }},
+		{"a build", &s.mu, func() {
+			s.begin(t, id)
+			if s.work.Wait(); s.jobs[id.build].cancel == nil {
+				t.Error("a build cannot be cancelled")
+				s.jobs[id.build].cancel = func(error) {}
+			}
+		}},
 		{"Close", &s.mu, s.Close},
 		{"FromImage after the end", &s.mu, func() { must.Is(t, from(), ErrClosed) }},
 	} {
@@ -161,15 +166,25 @@ func TestCommandsAreNotWaitedFor(t *testing.T) { //nolint:paralleltest // see ab
 	r.close()
 }
 
-// TestCloseWaitsForNothing checks that Close ends a build whose command does not end, and a fetch that gets
-// no answer. It runs before the tests that would wait for them.
+// TestCloseWaitsForNothing checks that builds of different tags and templates run side by side, and that Close
+// ends builds whose command does not end, and a fetch that gets no answer. It runs before the tests that would
+// wait for them.
 func TestCloseWaitsForNothing(t *testing.T) { //nolint:paralleltest // see above
 	w := newWorld()
 	s, images := w.withImages(t, map[string]image.Image{"python:3": {Digest: "sha256:1"}})
 	images.stop = make(chan struct{})
-	id := s.request(t, "job")
-	s.begin(t, id, "block")
-	patience.Receive(t, "a step that blocks", w.blocked)
+	id := s.request(t, "job", "a")
+	for _, one := range []ids{id, s.request(t, "job", "b"), s.request(t, "other", "a")} {
+		s.begin(t, one, "block")
+		if !soon(t, func(ctx context.Context) {
+			select {
+			case <-w.blocked:
+			case <-ctx.Done():
+			}
+		}) {
+			t.Errorf("build %s waits for a build of another tag or template", one.build)
+		}
+	}
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	_, err := s.FromImage(gone, "", "python:3")

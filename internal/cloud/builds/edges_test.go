@@ -124,12 +124,16 @@ func TestOtherEngineSupersedes(t *testing.T) {
 		s.begin(t, first, "block")
 		patience.Receive(t, "a step that blocks", w.blocked)
 		s.begin(t, request(second), "block")
-		if want == "" {
-			close(w.block) // otherwise it is cut off
-		} else {
-			patience.Receive(t, "a step that blocks", w.blocked)
-			close(w.block)
+		cutOff := want == "" || soon(t, func(ctx context.Context) {
+			select {
+			case <-s.jobs[first.build].ended:
+			case <-ctx.Done():
+			}
+		})
+		if !cutOff {
+			t.Errorf("after one of %s: the first is not cut off", second)
 		}
+		close(w.block)
 		status, _ := s.end(t, first)
 		if got := status.Failure; (got != nil) != (want != "") || got != nil && got.Message != want {
 			t.Errorf("after one of %s: got %s %+v, want %q", second, status.Status, got, want)

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -166,6 +168,7 @@ func TestUploads(t *testing.T) {
 		}
 		return string(text)
 	}
+	must.Is(t, writeArchive(filepath.Join(dir, "none", archiveName), strings.NewReader("x"), 1), fs.ErrNotExist)
 	if err := add("short", 6); !errors.Is(err, ErrCutOff) || s.Uploads().Has(hash) {
 		t.Errorf("cut off: got %v, want ErrCutOff and nothing kept", err)
 	}

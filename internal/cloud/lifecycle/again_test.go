@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -10,7 +11,7 @@ import (
 )
 
 // TestPauseIsNotRetriedAtOnce checks the time at which an automatic pause that failed is tried again. It runs
-// before the tests in which the registry would try again at once, and forever.
+// before the tests in which the registry would try again at once, and forever, or would not close.
 func TestPauseIsNotRetriedAtOnce(t *testing.T) { //nolint:paralleltest // see above
 	r := New(Options{Store: store.Temporary(t.TempDir())})
 	broken := errors.New("broken")
@@ -25,7 +26,16 @@ func TestPauseIsNotRetriedAtOnce(t *testing.T) { //nolint:paralleltest // see ab
 			t.Fatalf("%+v: it is %v, and tried again after %v until %v", p, state, left, rec.retryUntil)
 		}
 	}
-	must.Do(t, r.Close())
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	closed := make(chan error, 1)
+	go func() { closed <- r.Close() }()
+	select {
+	case err := <-closed:
+		must.Do(t, err)
+	case <-ctx.Done():
+		t.Fatal("the registry does not close")
+	}
 }
 
 // TestGoneMeanwhile checks a sandbox that ends while a call waits for it.

@@ -121,7 +121,8 @@ func TestEachCallReturnsAmongRegistries(t *testing.T) { //nolint:paralleltest //
 	c := &cluster{records: map[string]engine.Record{}, home: true}
 	a := c.registry(t)
 	sb := create(t, a, time.Hour)
-	b := c.registry(t)
+	var b *lifecycle.Registry
+	steps{{"Adopt", func() error { b = c.registry(t); return nil }}}.run(t, a)
 	see := func(r *lifecycle.Registry, what string, ok func(lifecycle.Sandbox) bool) func() error {
 		return func() error {
 			patience.Until(t, what, func() bool { got, err := r.Get(sb.ID); return err == nil && ok(got) })

@@ -197,10 +197,11 @@ func TestCloseDuringKill(t *testing.T) {
 		killed, closed := make(chan error, 1), make(chan error, 1)
 		go func() { killed <- s.Kill(id) }()
 		synctest.Wait()
-		go func() { closed <- s.Close() }() // also counts the reported ends
+		go func() { closed <- s.Registry.Close() }()
 		synctest.Wait()
 		release()
 		must.Do(t, errors.Join(<-killed, <-closed))
+		must.Do(t, s.Close()) // counts the reported ends
 		if _, err := s.Get(id); reasonOf(err) != lifecycle.Killed {
 			t.Errorf("got error %v, want that it was killed", err)
 		}
@@ -216,6 +217,7 @@ func TestCloseLeavesNoDead(t *testing.T) {
 			c := &cluster{records: map[string]engine.Record{}}
 			r := c.registry(t)
 			sb := create(t, r, time.Hour)
+			synctest.Wait() // the registry has seen the first record
 			release := make(chan struct{})
 			c.boxes[0].hold(release)
 			resized := make(chan error, 1)

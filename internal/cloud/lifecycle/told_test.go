@@ -139,3 +139,24 @@ func TestFailedKillIsTold(t *testing.T) {
 	}
 	v.end(t)
 }
+
+// TestCheckpointsAreTold checks that a snapshot and a fork are events of their sandbox, and that a snapshot
+// that fails is not.
+func TestCheckpointsAreTold(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	id := s.create(t)
+	checkpoints := func() []lifecycle.Event {
+		page, _ := s.Events().Latest(func(e *lifecycle.Event) bool { return e.Type == lifecycle.EventCheckpointed && e.Sandbox == id }, 0, 9, true)
+		return page
+	}
+	s.fail(lifecycletest.Checkpoint, errors.New("disk full"))
+	for want, call := range []string{"snapshot", "snapshot", "fork"} {
+		calls[call](t.Context(), s, id)
+		if got := checkpoints(); len(got) != want {
+			t.Errorf("after a %s: got the events %+v, want %d", call, got, want)
+		}
+		s.fail(lifecycletest.Checkpoint, nil)
+	}
+	_ = s.Close()
+}
