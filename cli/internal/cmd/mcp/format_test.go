@@ -73,6 +73,8 @@ func TestLayouts(t *testing.T) {
 		{jsonc, `{"s":{"a":1,}}`, `{"s":{"a":1, "e": {"command":"c","args":[]},}}`},
 		{jsonc, `{"s":{"e":0}}`, `{"s":{"e":{"command":"c","args":[]}}}`},
 		{jsonc, `{"s":{"e":{"args":[],"command":"c"}}}`, `{"s":{"e":{"args":[],"command":"c"}}}`},
+		{jsonc, `{"s":{"e":{"args":[], /* mine */ "command":"c",}}}`, `{"s":{"e":{"args":[], /* mine */ "command":"c",}}}`},
+		{jsonc, "{\n\"a\": 1\n}", "{\n\"a\": 1,\n\"s\": {\n  " + at("  ", "  ") + "\n}\n}"},
 		{jsonc, "{\n\t\"s\": {\"a\": 1,\n\t\t\"b\": 2}}\n", "{\n\t\"s\": {\"a\": 1,\n\t\t\"b\": 2,\n\t\t" + at("\t\t", "\t") + "\n\t}}\n"},
 		{jsonc, "{\r\n \"a\": 1\r\n}\r\n", strings.ReplaceAll("{\n \"a\": 1,\n \"s\": {\n  "+at("  ", " ")+"\n }\n}\n", "\n", "\r\n")},
 		{jsonc, "\uFEFF{\"s\":{\"a\":1}}", "\uFEFF" + `{"s":{"a":1, "e": {"command":"c","args":[]}}}`},
@@ -84,6 +86,7 @@ func TestLayouts(t *testing.T) {
 		{tables, "[s]\ne.command = 'd'\nb.x = 1\n[s.e.env]\nA = '1'\n[t]\n", "[s]\nb.x = 1\n" + table + "[t]\n"},
 		{tables, "[s.e.env]\nA = '1'\n[t]\n[s.e]\ncommand = 'd'\n# the end\n", table + "[t]\n# the end\n"},
 		{tables, "s.e.command = 'd'\n", table},
+		{tables, "[s]\ne.command = 'd'\n# mine\ne.args = []\nb.x = 1\n", "[s]\n# mine\nb.x = 1\n\n" + table},
 		{tables, "[s.e]\nargs = []\n\ncommand = \"c\"\n", "[s.e]\nargs = []\n\ncommand = \"c\"\n"},
 	} {
 		made, err := changed(c.format, []byte(c.before), "e", server{Command: "c", Args: []string{}})

@@ -192,3 +192,34 @@ func TestProgram(t *testing.T) {
 	must.Do(t, os.Symlink(self, in))
 	check(false, "e2bctl")
 }
+
+// Each client is found by its name, and no other text is one.
+func TestNamesOfClients(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"claude", "codex", "cursor", "gemini", "vscode"} {
+		if c, ok := findClient(name); !ok || c.name != name || c.title == "" || c.format == nil {
+			t.Errorf("%s: got %+v, found %t", name, c, ok)
+		}
+	}
+	if c, ok := findClient("code"); ok {
+		t.Errorf("got %+v for a name of no client", c)
+	}
+}
+
+// A key is found anywhere in an argument, and what only begins like one is none.
+func TestKeysInArguments(t *testing.T) {
+	const digits = "0123456789abcdefABCDEF0123456789"
+	t.Setenv("E2B_API_KEY", "unlikely")
+	for argument, want := range map[string]bool{
+		"e2b_" + digits: true, "--x=e2b_1,e2b_" + digits + "f": true, "e2b_" + digits[1:]: false, "e2b_template": false, "e2b_e2b_" + digits: true,
+		"e2b_" + digits[1:] + "g": false, digits: false, "": false, "--key=unlikely": true, "nlikely": false,
+	} {
+		if got := hasKey(argument); got != want {
+			t.Errorf("%q: got %t, want %t", argument, got, want)
+		}
+	}
+	t.Setenv("E2B_API_KEY", "nlikely") // too short to tell from a word
+	if hasKey("nlikely") || hasKey("") {
+		t.Error("a short word is a key")
+	}
+}
