@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -319,6 +320,47 @@ func TestBadMetadata(t *testing.T) {
 		return copy(buf, metadataPrefix+"a\x00other\x00"+metadataPrefix+"b\x00") + 50*(1-min(len(buf), 1)), nil
 	}); strings.Join(got, " ") != metadataPrefix+"a "+metadataPrefix+"b" {
 		t.Errorf("got %q, want a and b", got)
+	}
+}
+
+// TestWatchForgets checks what a watch knows after each kind of change: of a path that is gone it knows nothing, and of
+// a directory with another name nothing below it either.
+func TestWatchForgets(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	must.Do(t, os.MkdirAll(d.home+"/dir/below", 0o700))
+	put(t, d.home+"/dir/below/file", "")
+	put(t, d.home+"/dirt", "")
+	all := []string{"dir", "dir/below", "dir/below/file", "dirt"}
+	for mask, want := range map[uint32][]string{
+		unix.IN_MOVED_FROM: {"dirt"}, unix.IN_MOVE_SELF: {"dirt"}, unix.IN_DELETE: all[1:], unix.IN_DELETE_SELF: all[1:],
+		unix.IN_MODIFY: all, unix.IN_ATTRIB: all,
+	} {
+		w, err := d.server.newWatch(d.home, &filesystem.WatchDirRequest{Path: d.home, Recursive: true})
+		must.Do(t, err)
+		w.reported = map[string]inode{}
+		for _, name := range all {
+			w.reported[d.home+"/"+name] = inode{}
+		}
+		must.Do(t, w.handle(change{path: d.home + "/dir", mask: mask}, func(*filesystem.FilesystemEvent) error { return nil }))
+		dirs := map[string]bool{}
+		reported := map[string]inode{}
+		for _, name := range want {
+			reported[d.home+"/"+name] = inode{}
+			if name == "dir" || name == "dir/below" {
+				dirs[d.home+"/"+name] = true
+			}
+		}
+		if diff := cmp.Diff(dirs, w.dirs); diff != "" {
+			t.Errorf("%#x: directories (-want +got):\n%s", mask, diff)
+		}
+		if !maps.Equal(reported, w.reported) {
+			t.Errorf("%#x: got the reported files %v, want %v", mask, w.reported, reported)
+		}
+		if want := 1 + len(dirs); len(w.notify.ids) != want {
+			t.Errorf("%#x: %d directories are watched, want %d", mask, len(w.notify.ids), want)
+		}
+		must.Do(t, w.notify.close())
 	}
 }
 

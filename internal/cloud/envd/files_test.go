@@ -284,6 +284,8 @@ func TestUploadRaw(t *testing.T) {
 		"not gzip":      {"/files?path=d", "text", []string{"Content-Type", raw, "Content-Encoding", "gzip"}, 400, "error decompressing"},
 		"no path":       {"/files", "text", []string{"Content-Type", raw}, 400, "path query parameter is required"},
 		"no type":       {"/files?path=d", "text", nil, 400, "unsupported content type: , expected multipart/form-data or application/octet-stream"},
+		"bad type":      {"/files?path=d", "text", []string{"Content-Type", raw + "; a"}, 400, "unsupported content type: application/octet-stream; a, expected"},
+		"bad form":      {"/files?path=d", "text", []string{"Content-Type", "multipart/form-data; boundary"}, 400, "unsupported content type: multipart/form-data; boundary, expected"},
 		"no boundary":   {"/files?path=d", "text", []string{"Content-Type", "multipart/form-data"}, 500, "boundary"},
 		"directory":     {"/files?path=/", "text", []string{"Content-Type", raw}, 400, "path is a directory: /"},
 		"below a file":  {"/files?path=file/x", "text", []string{"Content-Type", raw}, 500, "error ensuring directories: path is a file: " + d.home + "/file"},

@@ -112,7 +112,13 @@ func TestKeptBuffers(t *testing.T) {
 	if got := large.refs.Load(); got != 1 {
 		t.Errorf("a chunk that is kept without a copy is held %d times, want once", got)
 	}
+	pieces := o.kept.pieces
 	o.dropKept(true)
+	for i, p := range pieces {
+		if p.data != nil || p.in != nil {
+			t.Errorf("piece %d of %d still refers to its memory", i, len(pieces))
+		}
+	}
 	if got := tail.refs.Load() + large.refs.Load(); got != 0 || o.kept.room != nil || o.kept.cost.Load() != 0 {
 		t.Errorf("afterwards, the buffers are held %d times, and the output has %d bytes of memory, want none", got, o.kept.cost.Load())
 	}

@@ -326,14 +326,15 @@ func TestInputRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		input *process.ProcessInput
 		code  connect.Code
+		want  string
 	}{
-		"stdin disabled": {&process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: []byte("x")}}, connect.CodeInternal},
-		"no terminal":    {&process.ProcessInput{Input: &process.ProcessInput_Pty{Pty: []byte("x")}}, connect.CodeInternal},
-		"nothing":        {nil, connect.CodeUnimplemented},
+		"stdin disabled": {&process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: []byte("x")}}, connect.CodeInternal, "internal: error writing to stdin: stdin not enabled or closed"},
+		"no terminal":    {&process.ProcessInput{Input: &process.ProcessInput_Pty{Pty: []byte("x")}}, connect.CodeInternal, "internal: error writing to tty: tty not assigned to process: input should be written to stdin, not to the pty"},
+		"nothing":        {nil, connect.CodeUnimplemented, "unimplemented: "},
 	} {
 		_, err := d.processes().SendInput(ctx, connect.NewRequest(&process.SendInputRequest{Process: byPid(pid), Input: test.input}))
-		if connect.CodeOf(err) != test.code {
-			t.Errorf("%s: %v, want %v", name, err, test.code)
+		if connect.CodeOf(err) != test.code || !strings.HasPrefix(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %v with %q", name, err, test.code, test.want)
 		}
 	}
 	_, err := d.processes().Update(ctx, connect.NewRequest(&process.UpdateRequest{Process: byPid(pid), Pty: &process.PTY{Size: &process.PTY_Size{Cols: 1, Rows: 1}}}))

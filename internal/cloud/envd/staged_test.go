@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -58,6 +59,27 @@ func TestStageWithAName(t *testing.T) {
 			t.Errorf("in %v: the file is in %s", dirs, f.Name())
 		}
 		must.Do(t, f.Close())
+	}
+}
+
+// TestBodyThatCannotBeStaged checks that the body of an upload stays what it was if it cannot be staged.
+func TestBodyThatCannotBeStaged(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := &received{head: []byte("text"), size: 4}
+	must.Is(t, c.stage(dir+"/none", dir+"/neither"), fs.ErrNotExist)
+	if c.rest != nil {
+		t.Errorf("got the staged file %s, want none", c.rest.Name())
+	}
+	must.Do(t, c.stage(dir))
+	staged := c.rest
+	must.Is(t, c.stage(dir+"/none"), fs.ErrNotExist)
+	if c.rest != staged {
+		t.Error("the staged file is no longer that of the body")
+	}
+	must.Do(t, c.close())
+	if left := names(t, dir); len(left) > 0 {
+		t.Errorf("left %v, want nothing", left)
 	}
 }
 

@@ -131,11 +131,18 @@ func TestInterruptedSetup(t *testing.T) {
 			listVariable+"="+string(x.list), "XDG_CACHE_HOME="+cache, "PIP_INDEX_URL="+server.URL+"/simple", Variable+"=")
 		var said bytes.Buffer
 		cmd.Stderr = &said
+		x.mu.Lock()
 		x.asked, x.interrupt, x.stop = nil, run.interrupt, func() { _ = cmd.Process.Signal(run.signal) }
-		if err := cmd.Run(); (err == nil) != (run.signal == 0) {
+		err := cmd.Start()
+		x.mu.Unlock()
+		must.Do(t, err)
+		if err := cmd.Wait(); (err == nil) != (run.signal == 0) {
 			t.Fatalf("a setup that %q is sent: %v, %s", run.signal, err, &said)
 		}
-		if diff := cmp.Diff(run.fetched, x.asked); diff != "" {
+		x.mu.Lock()
+		asked := slices.Clone(x.asked)
+		x.mu.Unlock()
+		if diff := cmp.Diff(run.fetched, asked); diff != "" {
 			t.Errorf("fetched before %q (-want +got):\n%s", run.signal, diff)
 		}
 		for _, line := range run.lines {
