@@ -170,7 +170,10 @@ func TestSpans(t *testing.T) {
 			for _, a := range span.Attributes {
 				got[string(a.Key)] = a.Value.AsInterface()
 			}
-			if diff := cmp.Diff(want, got); diff != "" || span.Name != tt.span || span.SpanKind != tt.kind || span.Status != tt.status || span.InstrumentationScope.Name != scope {
+			if span.InstrumentationScope.Name != scope {
+				t.Errorf("%s: the span is of %s, want %s", name, span.InstrumentationScope.Name, scope)
+			}
+			if diff := cmp.Diff(want, got); diff != "" || span.Name != tt.span || span.SpanKind != tt.kind || span.Status != tt.status {
 				t.Errorf("%s, content %v: got %s of kind %v with %+v, want %s, %v and %+v; attributes (-want +got):\n%s", name, content, span.Name, span.SpanKind, span.Status, tt.span, tt.kind, tt.status, diff)
 			}
 		}

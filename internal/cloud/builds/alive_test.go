@@ -15,6 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestNothingIsWaitedFor checks what makes builds wait forever if it is wrong: a lock that a call of the
@@ -60,8 +61,7 @@ func TestNothingIsWaitedFor(t *testing.T) { //nolint:paralleltest // see above
 // soon runs f, which must end long before ctx does. It reports whether f did.
 func soon(t *testing.T, f func(ctx context.Context)) bool {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
+	ctx := patience.Context(t)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -122,7 +122,8 @@ func TestEachCallOfAComposeFails(t *testing.T) {
 			}
 			_, first := os.Stat(d.home + "/1")
 			_, second := os.Stat(d.home + "/2")
-			if done := gone == nil && first != nil && second != nil; err == nil && !done || gone != nil && (first != nil || second != nil) {
+			done, untouched := gone == nil && first != nil && second != nil, first == nil && second == nil
+			if err == nil && !done || gone != nil && !untouched {
 				t.Errorf("%s: after error %v: the file: %v, its sources: %v, %v", what, err, gone, first, second)
 			}
 			if left, err := filepath.Glob(d.home + "/sub/.*"); err != nil || len(left) > 0 {

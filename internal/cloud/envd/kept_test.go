@@ -159,8 +159,11 @@ func TestGrow(t *testing.T) {
 		if tt.want == maxChunk {
 			want = chunkCost
 		}
-		if k.size != tt.want || len(k.room) != tt.want || cost != want || (k.tail != nil) != (tt.want == maxChunk) || k.joined {
+		if k.size != tt.want || len(k.room) != tt.want || cost != want {
 			t.Errorf("from %d for %d bytes: got a buffer of %d bytes, a size of %d and a cost of %d, want %d and %d", tt.size, tt.needed, len(k.room), k.size, cost, tt.want, want)
+		}
+		if whole := tt.want == maxChunk; (k.tail != nil) != whole || k.joined {
+			t.Errorf("from %d for %d bytes: it has a tail: %v, and shares its buffer: %v, want %v and not", tt.size, tt.needed, k.tail != nil, k.joined, whole)
 		}
 		k.leaveTail()
 	}

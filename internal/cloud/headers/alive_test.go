@@ -9,16 +9,15 @@ import (
 	"os"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // soon runs f, and reports whether f ended within a time that is long for it.
 func soon(t *testing.T, f func()) bool {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
+	ctx := patience.Context(t)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -66,7 +65,7 @@ func TestNothingIsKept(t *testing.T) { //nolint:paralleltest // see above
 		released(t, "a request", &d.mu)
 	}
 	near, far := net.Pipe()
-	must.Do(t, near.SetDeadline(time.Now().Add(10*time.Second)))
+	must.Do(t, near.SetDeadline(patience.Deadline()))
 	if !soon(t, func() { d.Serve(far) }) {
 		t.Fatal("a connection is not served")
 	}

@@ -1,11 +1,9 @@
 package image
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -55,8 +53,7 @@ func TestLocksAreReleased(t *testing.T) { //nolint:paralleltest // see above
 // TestPullEnds checks that no pull waits for a lock, a place or a layer that an earlier one has not given back.
 // It runs before the tests that would wait for it.
 func TestPullEnds(t *testing.T) { //nolint:paralleltest // see above
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
+	ctx := patience.Context(t)
 	w := newWorld(t, nil)
 	var all []v1.Layer
 	for i := range maxDownloads + 2 {

@@ -1,13 +1,13 @@
 package lifecycle
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestPauseIsNotRetriedAtOnce checks the time at which an automatic pause that failed is tried again. It runs
@@ -26,8 +26,7 @@ func TestPauseIsNotRetriedAtOnce(t *testing.T) { //nolint:paralleltest // see ab
 			t.Fatalf("%+v: it is %v, and tried again after %v until %v", p, state, left, rec.retryUntil)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
+	ctx := patience.Context(t)
 	closed := make(chan error, 1)
 	go func() { closed <- r.Close() }()
 	select {

@@ -94,7 +94,7 @@ func TestExports(t *testing.T) {
 	must.Is(t, writeExports(&fullAfter{}, record), errFull)
 }
 
-// Paths of the flags are whole, because another process has another current directory, and each flag says what it wants.
+// Paths of the flags are whole, because another process has another current directory, and each flag names the form of its value.
 func TestFlagsOfMountsAndServices(t *testing.T) {
 	t.Parallel()
 	here, err := os.Getwd()

@@ -206,7 +206,7 @@ func TestNamesOfClients(t *testing.T) {
 	}
 }
 
-// A key is found anywhere in an argument, and what only begins like one is none.
+// A key is found anywhere in an argument, and a text that only begins like one is none.
 func TestKeysInArguments(t *testing.T) {
 	const digits = "0123456789abcdefABCDEF0123456789"
 	t.Setenv("E2B_API_KEY", "unlikely")
