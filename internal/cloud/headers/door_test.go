@@ -611,7 +611,9 @@ func TestNoConnectionsAreLeft(t *testing.T) {
 				t.Fatalf("got %d %s", status, text)
 			}
 			tt.after(h)
-			patience.Receive(t, "the end of the connection to the host", ended)
+			if !soon(t, func() { <-ended }) {
+				t.Error("the connection to the host is left open")
+			}
 		})
 	}
 }
