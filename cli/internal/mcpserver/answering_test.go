@@ -20,7 +20,6 @@ type scripted struct {
 	sdk.Connection
 	messages []jsonrpc.Message
 	failed   error // the error of writes
-	closes   int
 }
 
 func (s *scripted) Connect(context.Context) (sdk.Connection, error) { return s, s.failed }
@@ -35,7 +34,7 @@ func (s *scripted) Read(context.Context) (jsonrpc.Message, error) {
 }
 
 func (s *scripted) Write(context.Context, jsonrpc.Message) error { return s.failed }
-func (s *scripted) Close() error                                 { s.closes++; return nil }
+func (s *scripted) Close() error                                 { return nil }
 
 // request returns a call, or without an id a notification.
 func request(t *testing.T, id any, method, params string) *jsonrpc.Request {

@@ -73,6 +73,13 @@ func (p *pretended) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
+// breakAt makes the requests fail that contain the text; "": none.
+func (p *pretended) breakAt(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.broken = text
+}
+
 // requests returns the requests since its last call.
 func (p *pretended) requests() string {
 	p.mu.Lock()
@@ -101,6 +108,17 @@ func newPretended(t *testing.T, change func(*Config)) (*holdings, *pretended) {
 		change(config)
 	}
 	return newHoldings(config, nil), service
+}
+
+// heldBy returns the numbers of calls of the sandboxes that a server holds.
+func heldBy(h *holdings) map[string]int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	calls := map[string]int{}
+	for id, box := range h.held {
+		calls[id] = box.calls
+	}
+	return calls
 }
 
 // wantRequests checks the requests since the last check.
@@ -137,13 +155,13 @@ func TestHeldSandboxes(t *testing.T) {
 		given()
 		own()
 		<-time.After(59 * time.Second)
-		if len(h.held) != 2 {
-			t.Errorf("%d sandboxes are held, want 2", len(h.held))
+		if held := heldBy(h); len(held) != 2 {
+			t.Errorf("%v are held, want 2", held)
 		}
 		<-time.After(2 * time.Second)
 		synctest.Wait()
-		if len(h.held) != 1 || h.held[ownBox] == nil || h.held[ownBox].calls != 1 {
-			t.Errorf("%v are held, want the one with a call", h.held)
+		if held := heldBy(h); len(held) != 1 || held[ownBox] != 1 {
+			t.Errorf("%v are held, want the one with a call", held)
 		}
 		service.wantRequests(t, "another's that is not used", "")
 		again()
@@ -151,10 +169,10 @@ func TestHeldSandboxes(t *testing.T) {
 		synctest.Wait()
 		service.wantRequests(t, "an own one that is not used", "DELETE /sandboxes/"+ownBox)
 		name(ownBox, errNotYours)
-		if len(h.held) != 0 {
-			t.Errorf("%v are held, want none", h.held)
+		if held := heldBy(h); len(held) != 0 {
+			t.Errorf("%v are held, want none", held)
 		}
-		service.broken = "/connect"
+		service.breakAt("/connect")
 		if _, _, err := h.named(t.Context(), givenBox); err == nil || errors.Is(err, errNotYours) {
 			t.Errorf("one that cannot be reached: got error %v", err)
 		}
@@ -283,13 +301,13 @@ func TestSandboxesThatFail(t *testing.T) {
 		_, release, err := h.named(t.Context(), ownBox)
 		must.Do(t, err)
 		release()
-		service.broken = "DELETE"
+		service.breakAt("DELETE")
 		<-time.After(2 * time.Minute)
 		synctest.Wait()
 		if !strings.Contains(log.String(), `msg="a sandbox could not be ended" sandbox=`+ownBox) {
 			t.Errorf("got the log %s", log.String())
 		}
-		service.broken = ""
+		service.breakAt("")
 		// Two calls may connect to one sandbox at the same time.
 		client, err := h.client(t.Context())
 		must.Do(t, err)

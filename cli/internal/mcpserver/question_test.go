@@ -164,8 +164,11 @@ func TestParkedCalls(t *testing.T) {
 			if text := result.Content[0].(*sdk.TextContent).Text; result.IsError != (tt.want == "") || text != tt.want && !strings.Contains(text, "has expired") {
 				t.Errorf("%s: got the answer %q, an error: %v", name, text, result.IsError)
 			}
-			if len(p.parked) != 0 {
-				t.Errorf("%s: %d calls wait", name, len(p.parked))
+			p.mu.Lock()
+			waiting := len(p.parked)
+			p.mu.Unlock()
+			if waiting != 0 {
+				t.Errorf("%s: %d calls wait", name, waiting)
 			}
 			<-time.After(2 * answerTime) // nothing happens later
 		})

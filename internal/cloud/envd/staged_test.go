@@ -47,6 +47,14 @@ func TestStageWithAName(t *testing.T) {
 		}
 	}
 	scratch, dir := t.TempDir(), t.TempDir()
+	_, err := calltest.FailNth(t, unix.SYS_OPENAT, 1, unix.EOPNOTSUPP, func() error {
+		f, err := stageIn(dir + "/none")
+		if f != nil {
+			t.Errorf("got the file %s, want none", f.Name())
+		}
+		return err
+	})
+	must.Is(t, err, fs.ErrNotExist)
 	for _, dirs := range [][]string{{scratch, dir}, {scratch + "/none", dir}, {scratch + "/none", dir + "/none"}} {
 		f, err := stage(dirs...)
 		if (err != nil) != strings.HasSuffix(dirs[1], "none") {
