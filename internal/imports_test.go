@@ -61,7 +61,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/version":  "cli/internal/cmdutil",
 	"cli/internal/cmd/volume":   "api cli/internal/cmdutil cli/internal/transfer sandbox",
 	"cli/internal/ci":           "",
-	"cli/internal/cmdtest":      "cli/internal/cmdutil internal/gen/filesystem internal/gen/process internal/must internal/patience sandbox",
+	"cli/internal/cmdtest":      "cli/internal/cmdutil internal/gen/filesystem internal/gen/process internal/must internal/patience internal/pipetest sandbox",
 	"cli/internal/cmdutil":      "api cli/internal/ci cli/internal/localcloud cli/internal/tracing sandbox sandbox/local internal/cloud/engine/kubelink internal/protocol",
 	"cli/internal/localcloud":   "api sandbox internal/cloud/store internal/cloud/volumes internal/privatedir",
 	"cli/internal/mcpserver":    "cli/internal/cmdutil sandbox sandbox/agent sandbox/agent/agentmcp internal/clip internal/cloud/connlimit internal/lazyregexp internal/protocol",

@@ -112,8 +112,8 @@ func TestQuestionIsGivenUpInACut(t *testing.T) {
 	})
 }
 
-// TestGivenUpInACut checks that code whose caller gives up during a cut is stopped over the next websocket, and that the
-// next call runs then.
+// TestGivenUpInACut cuts a websocket, and then cancels the call. It checks that the call ends at once, and that
+// the next call does not wait.
 func TestGivenUpInACut(t *testing.T) {
 	t.Parallel()
 	onClock(t, func(t *testing.T, s *server) {

@@ -283,8 +283,8 @@ func TestUnreadDeath(t *testing.T) {
 	}
 }
 
-// TestNextCallFindsNoTurn checks that a call that does not begin gives its turn back.
-func TestNextCallFindsNoTurn(t *testing.T) {
+// TestTurnIsGivenBack checks that a call that cannot begin gives its turn back.
+func TestTurnIsGivenBack(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	s.kernel = jupytertest.Answering(printX)

@@ -515,7 +515,7 @@ func TestRepliesThatDoNotFit(t *testing.T) {
 	}
 }
 
-// TestFinalTool checks the description of the function that gives the final answer.
+// TestFinalTool checks the signature and the text that describe final_answer.
 func TestFinalTool(t *testing.T) {
 	t.Parallel()
 	if got, want := finalTool.Signature(), "final_answer(answer: Any) -> None"; got != want {

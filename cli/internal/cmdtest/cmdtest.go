@@ -3,7 +3,6 @@
 package cmdtest
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -228,7 +227,7 @@ func runBlock(t *testing.T, commands func(*cmdutil.Factory) []*cobra.Command, bl
 		kept = append(kept, line)
 	}
 	t.Setenv("GITHUB_ACTIONS", map[bool]string{true: "true"}[actions])
-	var out, errs bytes.Buffer
+	var out, errs Output // a command may write while it gets output of the sandbox
 	ios := cmdutil.NewIOStreams(strings.NewReader(strings.Join(input, "")), &out, &errs)
 	if full {
 		ios.Out = fullDisk{}

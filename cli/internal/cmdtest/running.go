@@ -4,24 +4,37 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
 
-// Output is the standard output of a command that runs until its context ends.
+// Output keeps the output of a command. Several goroutines may write and read it, also while the command
+// runs. The zero value is ready to use.
 type Output struct {
-	Lines string
-	Err   error  // the error of each write
-	Seen  func() // called after each write; nil: nothing is called
+	Err  error  // the error of each write
+	Seen func() // called after each write; nil: nothing is called
+
+	mu   sync.Mutex
+	text strings.Builder
 }
 
 // Write implements [io.Writer].
 func (o *Output) Write(p []byte) (int, error) {
-	o.Lines += string(p)
+	o.mu.Lock()
+	o.text.Write(p)
+	o.mu.Unlock()
 	if o.Seen != nil {
 		o.Seen()
 	}
 	return len(p), o.Err
+}
+
+// String returns the output so far.
+func (o *Output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 // Refuses checks that nothing listens at the address of a URL.

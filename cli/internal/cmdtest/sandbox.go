@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/pipetest"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -14,13 +15,31 @@ import (
 // sandbox.
 func Sandbox(t *testing.T, daemon *http.ServeMux) *sandbox.Sandbox {
 	t.Helper()
+	service := httptest.NewServer(withSandbox(daemon))
+	t.Cleanup(service.Close)
+	return create(t, service.URL)
+}
+
+// PipedSandbox is like Sandbox, for a bubble of testing/synctest: the connections are pipes.
+func PipedSandbox(t *testing.T, daemon *http.ServeMux) *sandbox.Sandbox {
+	t.Helper()
+	return create(t, "http://service.invalid", sandbox.WithTransport(pipetest.Serve(t, withSandbox(daemon))))
+}
+
+// withSandbox makes a daemon also the service that has its sandbox.
+func withSandbox(daemon *http.ServeMux) *http.ServeMux {
 	daemon.HandleFunc("POST /v2/sandboxes", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, `{"sandboxID":"i1","templateID":"t","envdVersion":"0.6.13"}`)
 	})
-	service := httptest.NewServer(daemon)
-	t.Cleanup(service.Close)
-	client, err := sandbox.NewClient(sandbox.WithAPIKey("e2b_00"), sandbox.WithAPIURL(service.URL), sandbox.WithSandboxURL(service.URL), sandbox.WithMaxRetries(0), sandbox.WithEnvFile(""))
+	return daemon
+}
+
+func create(t *testing.T, url string, more ...sandbox.ClientOption) *sandbox.Sandbox {
+	t.Helper()
+	client, err := sandbox.NewClient(append([]sandbox.ClientOption{
+		sandbox.WithAPIKey("e2b_00"), sandbox.WithAPIURL(url), sandbox.WithSandboxURL(url), sandbox.WithMaxRetries(0), sandbox.WithEnvFile(""),
+	}, more...)...)
 	must.Do(t, err)
 	t.Cleanup(func() { must.Do(t, client.Close()) })
 	sb, err := client.Create(t.Context())

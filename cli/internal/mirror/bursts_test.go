@@ -5,7 +5,6 @@ package mirror
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,10 +16,10 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdtest"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 	"github.com/e2bctl/e2bctl/internal/must"
-	"github.com/e2bctl/e2bctl/internal/pipetest"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -43,19 +42,7 @@ func (d emptyDaemon) sandbox(t *testing.T) *sandbox.Sandbox {
 	t.Helper()
 	mux := http.NewServeMux()
 	mux.Handle(processconnect.NewProcessHandler(d))
-	mux.HandleFunc("POST /v2/sandboxes", func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, `{"sandboxID":"i1","templateID":"t","envdVersion":"0.6.13"}`)
-	})
-	const url = "http://service.invalid"
-	client, err := sandbox.NewClient(sandbox.WithAPIKey("e2b_00000000"), sandbox.WithAPIURL(url), sandbox.WithSandboxURL(url),
-		sandbox.WithMaxRetries(0), sandbox.WithEnvFile(""), sandbox.WithTransport(pipetest.Serve(t, mux)))
-	must.Do(t, err)
-	t.Cleanup(func() { must.Do(t, client.Close()) })
-	sb, err := client.Create(t.Context())
-	must.Do(t, err)
-	t.Cleanup(func() { must.Do(t, sb.Detach()) })
-	return sb
+	return cmdtest.PipedSandbox(t, mux)
 }
 
 // TestBurstsOfChanges checks when changes are sent: together once nothing else changes, but soon enough while something

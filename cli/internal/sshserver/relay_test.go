@@ -17,11 +17,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/crypto/ssh"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdtest"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 	"github.com/e2bctl/e2bctl/internal/must"
-	"github.com/e2bctl/e2bctl/internal/pipetest"
-	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 // journal records events with the time since its beginning.
@@ -223,7 +222,7 @@ func TestTimesOfSocketRelays(t *testing.T) {
 				j := &journal{began: time.Now()}
 				d := &relayDaemon{journal: j, play: tt.play, killed: make(chan struct{}), hangs: strings.HasSuffix(name, "no kill")}
 				broke := 0
-				s := &server{Config: Config{Sandbox: pipedSandbox(t, d), Broke: func() { broke++ }, Message: func(err error) string {
+				s := &server{Config: Config{Sandbox: cmdtest.PipedSandbox(t, daemonOf(d)), Broke: func() { broke++ }, Message: func(err error) string {
 					if strings.HasPrefix(err.Error(), `"`) {
 						return err.Error()
 					}
@@ -253,24 +252,11 @@ func TestTimesOfSocketRelays(t *testing.T) {
 	}
 }
 
-// pipedSandbox returns a handle for the sandbox of a daemon, in a bubble.
-func pipedSandbox(t *testing.T, daemon processconnect.ProcessHandler) *sandbox.Sandbox {
-	t.Helper()
+// daemonOf returns the handler of a daemon that runs processes.
+func daemonOf(processes processconnect.ProcessHandler) *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.Handle(processconnect.NewProcessHandler(daemon))
-	mux.HandleFunc("POST /v2/sandboxes", func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, `{"sandboxID":"i1","templateID":"t","envdVersion":"0.6.13"}`)
-	})
-	const url = "http://service.invalid"
-	client, err := sandbox.NewClient(sandbox.WithAPIKey("e2b_00"), sandbox.WithAPIURL(url), sandbox.WithSandboxURL(url),
-		sandbox.WithMaxRetries(0), sandbox.WithEnvFile(""), sandbox.WithTransport(pipetest.Serve(t, mux)))
-	must.Do(t, err)
-	t.Cleanup(func() { must.Do(t, client.Close()) })
-	sb, err := client.Create(t.Context())
-	must.Do(t, err)
-	t.Cleanup(func() { must.Do(t, sb.Detach()) })
-	return sb
+	mux.Handle(processconnect.NewProcessHandler(processes))
+	return mux
 }
 
 // TestEndsOfSocketRelays checks when the direction to the client ends: when the socket has ended, and the client has all
@@ -372,7 +358,7 @@ func TestTimesOfPorts(t *testing.T) {
 				j := &journal{began: time.Now()}
 				d := &relayDaemon{journal: j, play: tt.play, killed: make(chan struct{})}
 				broke := 0
-				s := &server{Config: Config{Sandbox: pipedSandbox(t, d), Broke: func() { broke++ }, Message: func(error) string { return "broken" }}}
+				s := &server{Config: Config{Sandbox: cmdtest.PipedSandbox(t, daemonOf(d)), Broke: func() { broke++ }, Message: func(error) string { return "broken" }}}
 				read, typed := io.Pipe()
 				o := &offer{journal: j, data: ssh.Marshal(forwardRequest{Host: "::1", Port: 80}), refuses: tt.refuses, read: read, requests: make(chan *ssh.Request)}
 				ctx, cancel := context.WithCancel(t.Context())

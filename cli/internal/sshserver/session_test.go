@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/crypto/ssh"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdtest"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -144,7 +145,7 @@ func TestProgramsOfSessions(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				j := &journal{began: time.Now()}
 				d := &playedDaemon{journal: j, events: tt.events, killed: make(chan struct{})}
-				s := &server{Config: Config{Sandbox: pipedSandbox(t, d)}, user: "u"}
+				s := &server{Config: Config{Sandbox: cmdtest.PipedSandbox(t, daemonOf(d))}, user: "u"}
 				channel := &client{journal: j, in: strings.NewReader("typed")}
 				c := &session{server: s, channel: channel, envs: map[string]string{"A": "1"}, pty: tt.pty, window: tt.early}
 				ctx, cancel := context.WithTimeout(t.Context(), tt.after)
@@ -208,7 +209,7 @@ func TestWholeSessions(t *testing.T) {
 				d := &playedDaemon{journal: j, killed: make(chan struct{}), events: []*process.ProcessEvent{printed("text", "", ""), printed("", "oh", ""), exitEvent(3)}}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				client, served := connectPiped(ctx, t, Config{Sandbox: pipedSandbox(t, d), Keys: keys, Message: func(err error) string { return err.Error() }})
+				client, served := connectPiped(ctx, t, Config{Sandbox: cmdtest.PipedSandbox(t, daemonOf(d)), Keys: keys, Message: func(err error) string { return err.Error() }})
 				session, err := client.NewSession()
 				must.Do(t, err)
 				var stdout, stderr bytes.Buffer

@@ -16,11 +16,10 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdtest"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
-	"github.com/e2bctl/e2bctl/internal/must"
-	"github.com/e2bctl/e2bctl/internal/pipetest"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -45,19 +44,7 @@ func (s starter) store(t *testing.T) *sandboxStore {
 			w.WriteHeader(http.StatusForbidden)
 		}
 	})
-	mux.HandleFunc("POST /v2/sandboxes", func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, `{"sandboxID":"i1","templateID":"t","envdVersion":"0.6.13"}`)
-	})
-	const url = "http://service.invalid"
-	client, err := sandbox.NewClient(sandbox.WithAPIKey("e2b_00000000"), sandbox.WithAPIURL(url), sandbox.WithSandboxURL(url),
-		sandbox.WithMaxRetries(0), sandbox.WithEnvFile(""), sandbox.WithTransport(pipetest.Serve(t, mux)))
-	must.Do(t, err)
-	t.Cleanup(func() { must.Do(t, client.Close()) })
-	sb, err := client.Create(t.Context())
-	must.Do(t, err)
-	t.Cleanup(func() { must.Do(t, sb.Detach()) })
-	return &sandboxStore{sandbox: sb}
+	return &sandboxStore{sandbox: cmdtest.PipedSandbox(t, mux)}
 }
 
 // TestEndOfStreams checks that a copy between sandboxes ends at once when one of them fails, even if the other one sends or

@@ -56,8 +56,8 @@ func TestInputAfterOneThatWasGivenUp(t *testing.T) {
 	}
 }
 
-// TestInputInTurn checks that one writer at a time writes, that a later one gives up with its context, and
-// what the end of the input means for those who write.
+// TestInputInTurn checks that one caller at a time writes. A caller that waits for its turn returns when its
+// context ends, and all callers return when the input ends.
 func TestInputInTurn(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()

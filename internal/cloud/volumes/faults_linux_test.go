@@ -95,7 +95,8 @@ func namesIn(c *Content, name string) (names []string) {
 	return names
 }
 
-// prepare gives a volume a directory d with a file, and a link to it. It also adds a file and a directory such as a killed server leaves.
+// prepare writes a directory d with a file, and a link to d. It also writes an incomplete file and a removed directory,
+// as a server leaves them that was killed.
 func prepare(c *Content) error {
 	ctx := context.Background()
 	for _, name := range []string{"d", "x", "once", "link"} {

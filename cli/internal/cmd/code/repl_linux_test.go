@@ -223,8 +223,8 @@ func TestReplInterrupts(t *testing.T) {
 	}
 }
 
-// TestReplGivesUp checks that the second Ctrl-C gives up code that ignores the first, and that the first one gives up code of
-// a kernel that cannot be interrupted by name.
+// TestReplGivesUp checks that the second Ctrl-C ends the wait for code that ignores the first. If the kernel has no name by
+// which it can be interrupted, the first one ends the wait.
 func TestReplGivesUp(t *testing.T) {
 	u := atRepl(t, &kernels{}, "i1", "--context", "c2")
 	u.sees(">>> ")

@@ -6,13 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdtest"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -34,30 +34,12 @@ func TestASCIIHost(t *testing.T) {
 	}
 }
 
-// screenText is the text on a screen.
-type screenText struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (s *screenText) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *screenText) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
-
 // asking returns an asker, the keyboard of its terminal, and the text on its screen.
-func asking(t *testing.T, dir string) (*asker, *io.PipeWriter, *screenText) {
+func asking(t *testing.T, dir string) (*asker, *io.PipeWriter, *cmdtest.Output) {
 	t.Helper()
 	in, keyboard := io.Pipe()
 	t.Cleanup(func() { must.Do(t, keyboard.Close()) })
-	screen := new(screenText)
+	screen := new(cmdtest.Output)
 	return newAsker(&cmdutil.IOStreams{In: in, Err: screen}, dir), keyboard, screen
 }
 

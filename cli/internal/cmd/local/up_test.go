@@ -71,7 +71,7 @@ func TestUp(t *testing.T) {
 	out := &cmdtest.Output{}
 	out.Seen = func() {
 		defer cancel()
-		must.Do(t, json.Unmarshal([]byte(out.Lines), &got))
+		must.Do(t, json.Unmarshal([]byte(out.String()), &got))
 		before = published(t, dir, got.URL)
 		_, conflict = up(ctx, &cmdtest.Output{}, "--state-dir", state) // the same process can claim the same place
 	}
@@ -108,7 +108,7 @@ func TestUpWithoutOutput(t *testing.T) {
 	stderr, err := up(ctx, out, "--ephemeral", "-q", "-o", "json")
 	must.Is(t, err, syscall.ENOSPC)
 	var got localcloud.Record
-	must.Do(t, json.Unmarshal([]byte(out.Lines), &got))
+	must.Do(t, json.Unmarshal([]byte(out.String()), &got))
 	if after := published(t, dir, got.URL); len(after) > 0 || got.State != "" || stderr != "" {
 		t.Errorf("after its end, its address is in %q; it had %+v and said %s", after, got, stderr)
 	}

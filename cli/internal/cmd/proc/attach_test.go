@@ -29,7 +29,7 @@ import (
 type daemon struct {
 	processconnect.UnimplementedProcessHandler
 	ends   chan struct{}
-	broken bool // the stream of the process breaks then
+	broken bool // the cmdtest.Output of the process breaks then
 	full   bool // the process takes no input
 
 	mu     sync.Mutex
@@ -99,24 +99,6 @@ func (d *daemon) serve() *http.ServeMux {
 	return mux
 }
 
-// stream is an output to which several goroutines write.
-type stream struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (s *stream) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *stream) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
-
 // TestInputOfAProcess checks that all input arrives, and its end; and that input that cannot be read or sent is reported
 // while the output goes on.
 func TestInputOfAProcess(t *testing.T) {
@@ -140,7 +122,7 @@ func TestInputOfAProcess(t *testing.T) {
 	} {
 		d := &daemon{ends: make(chan struct{}), full: tt.full}
 		sb := cmdtest.Sandbox(t, d.serve())
-		var out, errs stream
+		var out, errs cmdtest.Output
 		f := cmdutil.NewFactory(cmdutil.NewIOStreams(nil, &out, &errs), nil)
 		ended := make(chan error, 1)
 		go func() {
@@ -161,7 +143,7 @@ func TestInputOfAProcess(t *testing.T) {
 }
 
 // TestEndsOfAttach checks the ends of attach beside that of the process: the user leaves it running, and knows how to go on
-// with its output, or the stream of its output breaks.
+// with its output, or the cmdtest.Output of its output breaks.
 func TestEndsOfAttach(t *testing.T) {
 	t.Parallel()
 	interrupted := errors.New("interrupted")
@@ -170,14 +152,14 @@ func TestEndsOfAttach(t *testing.T) {
 		broken bool
 		text   string
 	}{
-		"left":               {text: "process 7; Ctrl-C leaves it running\nprocess 7 goes on in sandbox i1\n"},
-		"left at an offset":  {from: new(int64(40)), text: "process 7; Ctrl-C leaves it running\nprocess 7 goes on in sandbox i1\n  --from 43 goes on with its output\n"},
-		"a broken stream":    {broken: true, text: "process 7; Ctrl-C leaves it running\n"},
-		"an input that ends": {text: "process 7; Ctrl-C leaves it running\nprocess 7 goes on in sandbox i1\n"},
+		"left":                    {text: "process 7; Ctrl-C leaves it running\nprocess 7 goes on in sandbox i1\n"},
+		"left at an offset":       {from: new(int64(40)), text: "process 7; Ctrl-C leaves it running\nprocess 7 goes on in sandbox i1\n  --from 43 goes on with its output\n"},
+		"a broken cmdtest.Output": {broken: true, text: "process 7; Ctrl-C leaves it running\n"},
+		"an input that ends":      {text: "process 7; Ctrl-C leaves it running\nprocess 7 goes on in sandbox i1\n"},
 	} {
 		d := &daemon{ends: make(chan struct{}), broken: tt.broken}
 		sb := cmdtest.Sandbox(t, d.serve())
-		var out, errs stream
+		var out, errs cmdtest.Output
 		f := cmdutil.NewFactory(cmdutil.NewIOStreams(nil, &out, &errs), nil)
 		ctx, leave := context.WithCancelCause(patience.Context(t))
 		ended := make(chan error, 1)
@@ -234,7 +216,7 @@ func TestStreamsOfAttach(t *testing.T) {
 			close(d.ends)
 		}
 		words := append([]string{"--api-url", server.URL, "--no-env-file", "proc", "attach", "i1", "7"}, strings.Fields(strings.TrimPrefix(args, "with input"))...)
-		var out, errs stream
+		var out, errs cmdtest.Output
 		must.Do(t, cmdtest.Execute(t, cmdutil.NewIOStreams(tt.input, &out, &errs), func(f *cmdutil.Factory) []*cobra.Command { return []*cobra.Command{NewCmdProc(f)} }, words...))
 		if d.from != tt.from || d.input.String() != tt.want || out.String() != "out" {
 			t.Errorf("%s: the output from %q on is %q, and the input is %q, want %q from %q on", args, d.from, out.String(), d.input.String(), tt.want, tt.from)

@@ -290,7 +290,7 @@ func TestPortForwardRuns(t *testing.T) {
 	}
 	must.Is(t, portForwardRun(ctx, opts), interrupted)
 	var views []forwardView
-	must.Do(t, json.Unmarshal([]byte(out.Lines), &views))
+	must.Do(t, json.Unmarshal([]byte(out.String()), &views))
 	if len(views) != 2 || views[0].Port != 3000 || views[1].Port != 5432 || killed > 0 {
 		t.Fatalf("got %+v and %d kills, want both ports and none", views, killed)
 	}

@@ -66,24 +66,6 @@ func (d *shells) SendSignal(context.Context, *connect.Request[process.SendSignal
 	return connect.NewResponse(&process.SendSignalResponse{}), nil
 }
 
-// screenText is a screen to which several goroutines write.
-type screenText struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (s *screenText) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *screenText) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
-
 // TestSessionsOfAShell checks the ends of a shell in a terminal: its status, or how to come back to it; whether it goes on; and
 // that the terminal is as it was.
 func TestSessionsOfAShell(t *testing.T) {
@@ -114,7 +96,7 @@ func TestSessionsOfAShell(t *testing.T) {
 		must.Do(t, pty.Setsize(tty, &pty.Winsize{Cols: 80, Rows: 24}))
 		before, err := term.GetState(int(tty.Fd()))
 		must.Do(t, err)
-		var screen, said screenText
+		var screen, said cmdtest.Output
 		o := &connectOptions{IO: &cmdutil.IOStreams{In: tty, Out: &screen, OutIsTerminal: true}, Progress: &said, Remove: tt.remove, DetachKeys: []byte{0x10, 0x11}}
 		ctx, end := context.WithCancelCause(patience.Context(t))
 		ended := make(chan error, 1)
@@ -155,7 +137,7 @@ func TestTerminalThatIsNotKept(t *testing.T) {
 	sb := cmdtest.Sandbox(t, mux)
 	keyboard, tty, err := pty.Open()
 	must.Do(t, err)
-	var screen screenText
+	var screen cmdtest.Output
 	ctx, end := context.WithCancelCause(patience.Context(t))
 	ended := make(chan error, 1)
 	go func() {

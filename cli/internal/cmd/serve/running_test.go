@@ -44,7 +44,7 @@ func TestServer(t *testing.T) {
 	out := &cmdtest.Output{}
 	out.Seen = func() {
 		defer cancel(told)
-		must.Do(t, json.Unmarshal([]byte(out.Lines), &got))
+		must.Do(t, json.Unmarshal([]byte(out.String()), &got))
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, got.MetricsURL, nil)
 		must.Do(t, err)
 		answer, err := clienttest.New(t).Do(r)
@@ -58,8 +58,8 @@ func TestServer(t *testing.T) {
 		"--max-sandboxes", "7", "--drain", "3s", "--memory", "64m", "--max-memory", "32m", "--cpus", "1.5", "--max-cpus", "0.5", "--disk", "48m")
 	must.Do(t, err)
 	want := view{URL: got.URL, Domain: "serve.test", MetricsURL: got.MetricsURL, Engine: "room", Isolation: "full", StateDir: filepath.Join(dir, "state")}
-	if got != want || !strings.HasPrefix(got.URL, "http://127.0.0.1:") || strings.Count(out.Lines, "\n") != 1 {
-		t.Errorf("got %s, want %+v", out.Lines, want)
+	if got != want || !strings.HasPrefix(got.URL, "http://127.0.0.1:") || strings.Count(out.String(), "\n") != 1 {
+		t.Errorf("got %s, want %+v", out.String(), want)
 	}
 	if !strings.Contains(metrics, "\ne2bctl_sandboxes_max 7\n") || !strings.Contains(metrics, "\ne2bctl_api_keys 1\n") {
 		t.Errorf("got the metrics %s", metrics)
