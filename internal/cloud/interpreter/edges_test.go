@@ -22,7 +22,6 @@ import (
 // withoutPython returns a server that starts no Python, and has one installed kernel that ends at once.
 func withoutPython(t *testing.T) *Server {
 	t.Helper()
-	t.Helper()
 	dir := t.TempDir()
 	spec := filepath.Join(dir, "kernels", "broken")
 	must.Do(t, os.MkdirAll(spec, 0o700))
