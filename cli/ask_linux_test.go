@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
@@ -86,6 +87,14 @@ func (a *asking) gets(page <-chan string, want string) {
 	}
 }
 
+// answers types a line when the question on the screen has stood there long enough to be read.
+func (a *asking) answers(line string) {
+	a.t.Helper()
+	shown := time.Now()
+	patience.Until(a.t, "the question can have been read", func() bool { return time.Since(shown) > time.Second/2 })
+	a.types(line + "\r")
+}
+
 func (a *asking) questions() int { return strings.Count(a.shown(), "wants to reach") }
 
 // TestAsk checks that there is one question for each host, that the answers yes, no and always
@@ -95,18 +104,18 @@ func TestAsk(t *testing.T) {
 	a := newAsking(t)
 	id := a.e2bctl("create", "-q")
 	for _, test := range []struct{ host, typed, want string }{
-		{"yes.test", "y\r", "origin of yes.test"}, {"no.test", "\r", "said no"}, {"other.test", "maybe\r", "said no"}, {"always.test", "a\r", "origin of always.test"},
+		{"yes.test", "y", "origin of yes.test"}, {"no.test", "", "said no"}, {"other.test", "maybe", "said no"}, {"always.test", "a", "origin of always.test"},
 	} {
 		page := a.reaches(id, test.host)
 		a.sees("sandbox " + id + " wants to reach " + test.host + ":80: allow? [y]es / [N]o / [a]lways ")
-		a.types(test.typed)
+		a.answers(test.typed)
 		a.gets(page, test.want)
 	}
 	a.gets(a.reaches(id, "yes.test"), "origin of yes.test")
 	a.gets(a.reaches(id, "no.test"), "said no")
 	other := a.reaches(id, "yes.test:8080")
 	a.sees("wants to reach yes.test:8080")
-	a.types("n\r")
+	a.answers("n")
 	a.gets(other, "said no")
 	if n := a.questions(); n != 5 {
 		t.Errorf("%d questions were asked, want one for each host and port", n)
@@ -114,9 +123,9 @@ func TestAsk(t *testing.T) {
 
 	one, two := a.reaches(id, "one.test"), a.reaches(id, "two.test")
 	patience.Until(t, "the next question", func() bool { return a.questions() == 6 })
-	a.types("y\r")
+	a.answers("y")
 	patience.Until(t, "the last question", func() bool { return a.questions() == 7 })
-	a.types("y\r")
+	a.answers("y")
 	a.gets(one, "origin of one.test")
 	a.gets(two, "origin of two.test")
 	if got := a.e2bctl("local", "status", "--jq", ".[].ask"); got != "true" {
@@ -147,7 +156,7 @@ func (a *asking) always(id string) {
 	}
 	port := a.reaches(second, "always.test:8080")
 	a.sees("sandbox " + second + " wants to reach always.test:8080")
-	a.types("n\r")
+	a.answers("n")
 	a.gets(port, "said no")
 	if got := a.e2bctl("local", "ask", "forget", "ALWAYS.test:80", "--jq", `.[] | "\(.host) \(.port)"`); got != "always.test 80" {
 		t.Errorf("forgotten is %q, want always.test and port 80", got)
@@ -155,7 +164,7 @@ func (a *asking) always(id string) {
 	third := a.e2bctl("create", "-q")
 	page := a.reaches(third, "always.test")
 	a.sees("sandbox " + third + " wants to reach always.test")
-	a.types("n\r")
+	a.answers("n")
 	a.gets(page, "said no")
 	a.gets(a.reaches(id, "always.test"), "origin of always.test") // for its life
 	offline := a.e2bctl("create", "-q", "--no-internet")

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"golang.org/x/net/idna"
@@ -60,24 +61,38 @@ func (a *asker) ask(ctx context.Context, id, host string, port int) bool {
 	return a.isAllowed(name) || a.question(ctx, id, name) // it may have been allowed meanwhile
 }
 
-// question shows a question and returns the answer. It ignores lines that were typed before the
-// question was shown.
+// readingTime is the time that nobody needs less of to read a question and answer it.
+const readingTime = time.Second / 2
+
+// question shows a question and returns the answer. It ignores lines that were typed before
+// readingTime has passed, because they were typed for something else: a second "y" after the question
+// before, for example. If there were any, it then shows the question again.
 func (a *asker) question(ctx context.Context, id, name string) bool {
-	for isOld := true; isOld; {
+	text := fmt.Sprintf("sandbox %s wants to reach %s: allow? [y]es / [N]o / [a]lways ", cmdutil.Printable(id), name)
+	fmt.Fprint(a.io.Err, text)
+	early := time.After(readingTime)
+	ignored := false
+	for {
 		select {
-		case _, isOld = <-a.typed:
-		default:
-			isOld = false
+		case line, ok := <-a.typed:
+			if ok && early != nil {
+				ignored = true
+				continue
+			}
+			return a.isYes(line, name) // line is "" at the end of the input
+		case <-early:
+			if early = nil; ignored {
+				fmt.Fprint(a.io.Err, "\nignored, because it was typed before the question could be read\n"+text)
+			}
+		case <-ctx.Done():
+			fmt.Fprintln(a.io.Err, "\nno answer in 30 seconds: no")
+			return false
 		}
 	}
-	fmt.Fprintf(a.io.Err, "sandbox %s wants to reach %s: allow? [y]es / [N]o / [a]lways ", cmdutil.Printable(id), name)
-	var answer string
-	select {
-	case answer = <-a.typed: // "" at the end of the input
-	case <-ctx.Done():
-		fmt.Fprintln(a.io.Err, "\nno answer in 30 seconds: no")
-		return false
-	}
+}
+
+// isYes reports whether an answer allows a port of a host. If the answer is "always", isYes keeps it.
+func (a *asker) isYes(answer, name string) bool {
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
 		return true

@@ -16,7 +16,6 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 	"github.com/e2bctl/e2bctl/internal/must"
-	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // Nothing but the bytes of a name reaches the terminal.
@@ -43,6 +42,13 @@ func asking(t *testing.T, dir string) (*asker, *io.PipeWriter, *cmdtest.Output) 
 	return newAsker(&cmdutil.IOStreams{In: in, Err: screen}, dir), keyboard, screen
 }
 
+// types types a line.
+func types(t *testing.T, keyboard io.Writer, line string) {
+	t.Helper()
+	_, err := io.WriteString(keyboard, line+"\n")
+	must.Do(t, err)
+}
+
 // Only an answer with yes or always allows a port of a host, and always is not asked again.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
@@ -51,68 +57,159 @@ func TestAnswers(t *testing.T) {
 		"": false, "n": false, "no": false, "ye": false, "allow": false, "y y": false,
 	} {
 		for _, dir := range []string{"", t.TempDir()} {
-			a, keyboard, screen := asking(t, dir)
-			ctx := patience.Context(t)
-			answered := make(chan bool, 1)
-			go func() { answered <- a.ask(ctx, "i\x1b1", "Example.test", 443) }()
-			question := "sandbox " + cmdutil.Printable("i\x1b1") + " wants to reach example.test:443: allow? [y]es / [N]o / [a]lways "
-			patience.Until(t, "the question", func() bool { return screen.String() == question })
-			_, err := io.WriteString(keyboard, answer+"\n")
-			must.Do(t, err)
-			if got := patience.Receive(t, "the answer", answered); got != want {
-				t.Errorf("%q with state %t: got %t, want %t", answer, dir != "", got, want)
-			}
-			isAlways := strings.HasPrefix(strings.ToLower(answer), "a") && want
-			if dir != "" {
-				hosts, err := localcloud.AllowedHosts(dir)
-				must.Do(t, err)
-				if diff := cmp.Diff(map[bool][]string{true: {"example.test:443"}}[isAlways], hosts); diff != "" {
-					t.Errorf("%q: the allowed (-want +got):\n%s", answer, diff)
+			synctest.Test(t, func(t *testing.T) {
+				a, keyboard, screen := asking(t, dir)
+				answered := make(chan bool, 1)
+				go func() { answered <- a.ask(t.Context(), "i\x1b1", "Example.test", 443) }()
+				<-time.After(readingTime)
+				synctest.Wait()
+				question := "sandbox " + cmdutil.Printable("i\x1b1") + " wants to reach example.test:443: allow? [y]es / [N]o / [a]lways "
+				if screen.String() != question {
+					t.Errorf("the screen has %q, want %q", screen.String(), question)
 				}
-			}
-			if !isAlways {
-				continue
-			}
-			if !a.ask(ctx, "i2", "example.test", 443) || screen.String() != question {
-				t.Errorf("%q with state %t: the screen has %q, want no question again", answer, dir != "", screen.String())
-			}
-			ended, end := context.WithCancel(ctx)
-			end()
-			if a.ask(ended, "i2", "example.test", 80) || a.ask(ended, "i2", "other.test", 443) {
-				t.Errorf("%q with state %t: another port or host is allowed, too", answer, dir != "")
-			}
+				types(t, keyboard, answer)
+				if got := <-answered; got != want {
+					t.Errorf("%q with state %t: got %t, want %t", answer, dir != "", got, want)
+				}
+				isAlways := strings.HasPrefix(strings.ToLower(answer), "a") && want
+				if dir != "" {
+					hosts, err := localcloud.AllowedHosts(dir)
+					must.Do(t, err)
+					if diff := cmp.Diff(map[bool][]string{true: {"example.test:443"}}[isAlways], hosts); diff != "" {
+						t.Errorf("%q: the allowed (-want +got):\n%s", answer, diff)
+					}
+				}
+				if !isAlways {
+					return
+				}
+				if !a.ask(t.Context(), "i2", "example.test", 443) || screen.String() != question {
+					t.Errorf("%q with state %t: the screen has %q, want no question again", answer, dir != "", screen.String())
+				}
+				ended, end := context.WithCancel(t.Context())
+				end()
+				if a.ask(ended, "i2", "example.test", 80) || a.ask(ended, "i2", "other.test", 443) {
+					t.Errorf("%q with state %t: another port or host is allowed, too", answer, dir != "")
+				}
+			})
 		}
 	}
+}
+
+// TestLinesThatAreTooEarly checks that lines typed before a question, or before it could be read,
+// are no answer to it, that it is then shown again, and that the next line is its answer.
+func TestLinesThatAreTooEarly(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		before, early, later string // what is typed before the question, at once, and when it could be read
+		want                 bool
+	}{
+		"one before": {before: "y\n", later: "n\n"}, "two before": {before: "y\ny\n", later: "n\n"},
+		"many before": {before: strings.Repeat("a\n", 1000), later: "n\n"}, "one at once": {early: "y\n", later: "\n"},
+		"both": {before: "y\ny\n", early: "y\ny\n", later: "n\n"}, "no at once": {early: "n\n", later: "y\n", want: true}, "none": {later: "y\n", want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				keyboard := make(typing, 2)
+				screen := new(cmdtest.Output)
+				keyboard <- test.before
+				a := newAsker(&cmdutil.IOStreams{In: keyboard, Err: screen}, "")
+				synctest.Wait() // the first line waits for a question
+				answered := make(chan bool, 1)
+				go func() { answered <- a.ask(t.Context(), "i1", "a.test", 1) }()
+				synctest.Wait()
+				keyboard <- test.early
+				<-time.After(readingTime - time.Nanosecond)
+				synctest.Wait()
+				const question = "sandbox i1 wants to reach a.test:1: allow? [y]es / [N]o / [a]lways "
+				if screen.String() != question {
+					t.Errorf("the screen has %q before the question could be read, want %q", screen.String(), question)
+				}
+				<-time.After(time.Nanosecond)
+				synctest.Wait()
+				want := question
+				if test.before+test.early != "" {
+					want += "\nignored, because it was typed before the question could be read\n" + question
+				}
+				if screen.String() != want {
+					t.Errorf("the screen has %q, want %q", screen.String(), want)
+				}
+				keyboard <- test.later
+				if got := <-answered; got != test.want {
+					t.Errorf("got %t, want %t", got, test.want)
+				}
+				close(keyboard)
+			})
+		})
+	}
+}
+
+// TestSecondYes checks that a "y" that is typed twice allows nothing but the host of the first question.
+func TestSecondYes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a, keyboard, screen := asking(t, "")
+		first, second := make(chan bool, 1), make(chan bool, 1)
+		go func() { first <- a.ask(t.Context(), "i1", "a.test", 1) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		go func() { second <- a.ask(ctx, "i1", "b.test", 1) }()
+		<-time.After(readingTime)
+		synctest.Wait()
+		types(t, keyboard, "y\ny")
+		if !<-first || <-second {
+			t.Errorf("the screen has %q, want a yes to the first question alone", screen.String())
+		}
+	})
+}
+
+// typing is a keyboard: one Read returns what was typed at once.
+type typing chan string
+
+func (k typing) Read(p []byte) (int, error) {
+	text, ok := <-k
+	if !ok {
+		return 0, io.EOF
+	}
+	if len(text) > len(p) {
+		panic("the reader asks for too little at once")
+	}
+	return copy(p, text), nil
 }
 
 // A line that was typed before a question answers nothing, and neither does the end of the input.
 func TestAnswersOfNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		in, keyboard := io.Pipe()
-		var screen strings.Builder
-		a := newAsker(&cmdutil.IOStreams{In: in, Err: &screen}, "")
-		_, err := io.WriteString(keyboard, "y\n")
-		must.Do(t, err)
-		synctest.Wait() // the line waits for a question
+		a, keyboard, screen := asking(t, "")
 		ctx, end := context.WithTimeout(t.Context(), time.Minute)
 		defer end()
 		if a.ask(ctx, "i1", "a.test", 1) || ctx.Err() == nil {
-			t.Error("an older line answered the question")
+			t.Error("nobody answered the question, and it is a yes")
 		}
-		const question = "sandbox i1 wants to reach a.test:1: allow? [y]es / [N]o / [a]lways "
-		if want := question + "\nno answer in 30 seconds: no\n"; screen.String() != want {
-			t.Errorf("the screen has %q, want %q", screen.String(), want)
+		brief, end := context.WithTimeout(t.Context(), readingTime/2)
+		defer end()
+		if a.ask(brief, "i1", "a.test", 1) || brief.Err() == nil {
+			t.Error("the end of the question's time is a yes")
 		}
-		if a.ask(t.Context(), "i1", "\x1b", 1) || strings.Count(screen.String(), "allow?") != 1 {
+		const question = "sandbox i1 wants to reach a.test:1: allow? [y]es / [N]o / [a]lways \nno answer in 30 seconds: no\n"
+		if screen.String() != question+question {
+			t.Errorf("the screen has %q, want %q twice", screen.String(), question)
+		}
+		if a.ask(t.Context(), "i1", "\x1b", 1) || strings.Count(screen.String(), "allow?") != 2 {
 			t.Errorf("the screen has %q, want no question about a host that cannot be", screen.String())
 		}
 		must.Do(t, keyboard.Close())
 		synctest.Wait()
+		begun := time.Now()
 		for range 2 {
 			if a.ask(t.Context(), "i1", "a.test", 1) {
 				t.Error("the end of the input is a yes")
 			}
+		}
+		if time.Since(begun) != 0 {
+			t.Errorf("the end of the input was an answer after %v, want at once", time.Since(begun))
 		}
 	})
 }
@@ -120,54 +217,57 @@ func TestAnswersOfNobody(t *testing.T) {
 // One question is on the screen at a time. The end of its context is a no, and so is that of one that waits.
 func TestQuestionsInTurn(t *testing.T) {
 	t.Parallel()
-	a, keyboard, screen := asking(t, "")
-	first, endFirst := context.WithCancel(patience.Context(t))
-	second, endSecond := context.WithCancel(patience.Context(t))
-	answers := []chan bool{make(chan bool, 1), make(chan bool, 1), make(chan bool, 1)}
-	go func() { answers[0] <- a.ask(first, "i1", "a.test", 1) }()
-	patience.Until(t, "the first question", func() bool { return strings.Contains(screen.String(), "a.test:1: allow?") })
-	go func() { answers[1] <- a.ask(second, "i2", "b.test", 2) }()
-	endSecond()
-	if patience.Receive(t, "the second answer", answers[1]) || strings.Contains(screen.String(), "b.test") {
-		t.Errorf("the screen has %q, want one question", screen.String())
-	}
-	go func() { answers[2] <- a.ask(patience.Context(t), "i3", "a.test", 1) }()
-	endFirst()
-	if patience.Receive(t, "the first answer", answers[0]) {
-		t.Error("no answer is a yes")
-	}
-	patience.Until(t, "the next question", func() bool { return strings.Contains(screen.String(), "sandbox i3 wants") })
-	if !strings.Contains(screen.String(), "\nno answer in 30 seconds: no\nsandbox i3") {
-		t.Errorf("the screen has %q, want the end of the first question before the next", screen.String())
-	}
-	_, err := io.WriteString(keyboard, "a\n")
-	must.Do(t, err)
-	if !patience.Receive(t, "the third answer", answers[2]) {
-		t.Error("the third question was answered with always, and the answer is no")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		a, keyboard, screen := asking(t, "")
+		first, endFirst := context.WithCancel(t.Context())
+		second, endSecond := context.WithCancel(t.Context())
+		answers := []chan bool{make(chan bool, 1), make(chan bool, 1), make(chan bool, 1)}
+		go func() { answers[0] <- a.ask(first, "i1", "a.test", 1) }()
+		synctest.Wait()
+		go func() { answers[1] <- a.ask(second, "i2", "b.test", 2) }()
+		endSecond()
+		if <-answers[1] || strings.Contains(screen.String(), "b.test") {
+			t.Errorf("the screen has %q, want one question", screen.String())
+		}
+		go func() { answers[2] <- a.ask(t.Context(), "i3", "a.test", 1) }()
+		endFirst()
+		if <-answers[0] {
+			t.Error("no answer is a yes")
+		}
+		<-time.After(readingTime)
+		synctest.Wait()
+		if !strings.Contains(screen.String(), "\nno answer in 30 seconds: no\nsandbox i3 wants") {
+			t.Errorf("the screen has %q, want the end of the first question before the next", screen.String())
+		}
+		types(t, keyboard, "a")
+		if !<-answers[2] {
+			t.Error("the third question was answered with always, and the answer is no")
+		}
+	})
 }
 
 // An answer that cannot be kept holds once, and a list that cannot be read allows nothing.
 func TestAnswersThatAreNotKept(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	a, keyboard, screen := asking(t, dir)
 	must.Do(t, localcloud.AllowHost(dir, "a.test:1"))
 	entries, err := os.ReadDir(dir)
 	must.Do(t, err)
-	if len(entries) != 1 || !a.ask(t.Context(), "i1", "a.test", 1) {
-		t.Fatalf("got %d files, want one that allows the host", len(entries))
-	}
-	must.Do(t, os.WriteFile(filepath.Join(dir, entries[0].Name()), []byte("{"), 0o600))
-	answered := make(chan bool, 1)
-	ctx := patience.Context(t)
-	go func() { answered <- a.ask(ctx, "i1", "a.test", 1) }()
-	patience.Until(t, "the question", func() bool { return strings.HasSuffix(screen.String(), "[a]lways ") })
-	_, err = io.WriteString(keyboard, "a\n")
-	must.Do(t, err)
-	if got := patience.Receive(t, "the answer", answered); !got || !strings.Contains(screen.String(), "yes, but not always: ") {
-		t.Errorf("got %t and the screen %q, want yes and that it is not kept", got, screen.String())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		a, keyboard, screen := asking(t, dir)
+		if len(entries) != 1 || !a.ask(t.Context(), "i1", "a.test", 1) {
+			t.Fatalf("got %d files, want one that allows the host", len(entries))
+		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, entries[0].Name()), []byte("{"), 0o600))
+		answered := make(chan bool, 1)
+		go func() { answered <- a.ask(t.Context(), "i1", "a.test", 1) }()
+		<-time.After(readingTime)
+		synctest.Wait()
+		types(t, keyboard, "a")
+		if got := <-answered; !got || !strings.Contains(screen.String(), "yes, but not always: ") {
+			t.Errorf("got %t and the screen %q, want yes and that it is not kept", got, screen.String())
+		}
+	})
 }
 
 // TestAllowedAreShown checks the lines and the JSON of ports that are allowed.
