@@ -269,7 +269,8 @@ func (a *attachment) leave(ctx context.Context, kill bool) {
 		return
 	}
 	err := a.signal(ctx, process.Signal_SIGNAL_SIGKILL)
-	if err != nil && connect.CodeOf(err) != connect.CodeNotFound && !errors.Is(err, ErrGone) {
+	isGone := errors.Is(err, ErrGone) || errors.Is(context.Cause(ctx), ErrGone) // with the sandbox
+	if err != nil && connect.CodeOf(err) != connect.CodeNotFound && !isGone {
 		a.sb.client.api.Logger().WarnContext(ctx, "a command that was given up may still run", "sandbox", a.sb.ID(), "pid", a.pid, "error", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"os/exec"
 	"strings"
@@ -292,4 +293,85 @@ func TestCloseDoesNotWaitForEver(t *testing.T) {
 		}
 		sb.running.Done()
 	})
+}
+
+// TestCloseEndsWorkInTheBackground checks that Close, after it has ended the sandbox, does not wait
+// for a daemon that answers no more, and that it waits if the sandbox goes on.
+func TestCloseEndsWorkInTheBackground(t *testing.T) {
+	t.Parallel()
+	hangs := func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != processconnect.ProcessSendSignalProcedure {
+			return false
+		}
+		_, _ = io.Copy(io.Discard, r.Body) // only then the server notices the end of the connection
+		<-r.Context().Done()
+		return true
+	}
+	for name, tt := range map[string]struct {
+		refused int  // the status of the answer to the kill of the sandbox; 0: it succeeds
+		waits   bool // until the time of the work has passed
+		err     string
+	}{
+		"of a sandbox":        {},
+		"of one that is gone": {refused: http.StatusNotFound},
+		"of one that goes on": {refused: http.StatusForbidden, waits: true, err: "403"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newPipedService(t)
+				s.raw = hangs
+				s.start = func(ctx context.Context, _ *process.StartRequest, stream *startStream) error {
+					_ = started(stream, 1)
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				s.control = func(w http.ResponseWriter, r *http.Request) {
+					if r.Method == http.MethodDelete && tt.refused != 0 {
+						w.WriteHeader(tt.refused)
+					}
+				}
+				var log strings.Builder
+				sb, err := s.client(WithLogger(slog.New(slog.NewTextHandler(&log, nil)))).Create(t.Context())
+				must.Do(t, err)
+				runAndCancel(t, sb)
+				synctest.Wait()
+				begun := time.Now()
+				err = sb.Close()
+				if took := time.Since(begun); took != map[bool]time.Duration{true: closeTimeout}[tt.waits] {
+					t.Errorf("Close took %v, want to wait for the work: %t", took, tt.waits)
+				}
+				if err == nil != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+					t.Errorf("got error %v, want %q", err, tt.err)
+				}
+				sb.running.Wait() // Close gave up at the moment at which the work did
+				synctest.Wait()
+				if said := strings.Contains(log.String(), "may still run"); said != tt.waits {
+					t.Errorf("the log has %q, want that the command may still run: %t", log.String(), tt.waits)
+				}
+				if len(sb.calls) != 0 {
+					t.Errorf("%d calls are left", len(sb.calls))
+				}
+				sb.background(t.Context(), func(ctx context.Context) { // of a call that ended late
+					if cause := context.Cause(ctx); errors.Is(cause, ErrGone) == tt.waits {
+						t.Errorf("work after the end of the sandbox: got %v", cause)
+					}
+				})
+				sb.running.Wait()
+			})
+		})
+	}
+}
+
+// runAndCancel gives up a command. The kill of the command follows in the background.
+func runAndCancel(t *testing.T, sb *Sandbox) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() {
+		_, err := sb.Commands.Run(ctx, "sleep 1000", nil)
+		ran <- err
+	}()
+	synctest.Wait()
+	cancel()
+	must.Is(t, <-ran, context.Canceled)
 }

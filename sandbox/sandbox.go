@@ -42,6 +42,7 @@ type Sandbox struct {
 
 	mu      sync.Mutex
 	closing func() error // nil while the handle is open
+	killed  bool         // Close has ended the sandbox
 	calls   map[*inFlight]struct{}
 	endAt   time.Time // end of the sandbox's lifetime, as far as this handle knows it
 	running sync.WaitGroup
@@ -51,8 +52,12 @@ type Sandbox struct {
 	dying  atomic.Bool // Close is killing the sandbox
 }
 
-// inFlight is a call in progress, which Close cuts off.
-type inFlight struct{ cancel context.CancelCauseFunc }
+// inFlight is a call in progress, which Close cuts off, or work in the background, which Close cuts
+// off after it has ended the sandbox.
+type inFlight struct {
+	cancel     context.CancelCauseFunc
+	background bool
+}
 
 // Create starts a sandbox with its own client, configured by the options and the environment.
 // Closing the sandbox also closes that client. See [Client.Create].
@@ -236,10 +241,17 @@ func (sb *Sandbox) startClosing(kill bool) (end func() error, first bool) {
 	}
 	sb.closing = sync.OnceValue(func() error { return sb.close(kill) })
 	sb.dying.Store(kill)
-	for c := range sb.calls {
-		c.cancel(ErrClosed)
-	}
+	sb.cut(false, ErrClosed)
 	return sb.closing, true
+}
+
+// cut cuts off the calls in progress, or the work in the background, with a cause. mu is locked.
+func (sb *Sandbox) cut(background bool, cause error) {
+	for c := range sb.calls {
+		if c.background == background {
+			c.cancel(cause)
+		}
+	}
 }
 
 func (sb *Sandbox) close(kill bool) error {
@@ -254,6 +266,11 @@ func (sb *Sandbox) close(kill bool) error {
 		// Kill first, because that ends the processes that the calls in progress wait for.
 		if err := sb.client.api.Sandboxes.Kill(ctx, sb.ID()); err != nil && !errors.Is(err, api.ErrNotFound) && !errors.Is(err, ErrGone) {
 			failed = append(failed, fmt.Errorf("sandbox: close %s: %w", sb.ID(), uncancelled(err)))
+		} else {
+			sb.mu.Lock()
+			sb.killed = true
+			sb.cut(true, ErrGone) // nothing remains to be cleaned up
+			sb.mu.Unlock()
 		}
 		sb.code.kernels.Close()
 	}
@@ -280,8 +297,15 @@ func (sb *Sandbox) begin(ctx context.Context) (_ context.Context, end func(), er
 	if ctx.Err() != nil {
 		return nil, nil, fmt.Errorf("sandbox: %s: %w", sb.ID(), context.Cause(ctx))
 	}
+	ctx, end = sb.register(ctx, false)
+	return ctx, end, nil
+}
+
+// register adds a call or work in the background to those that Close cuts off and waits for. mu is
+// locked. The caller must call end, with mu unlocked.
+func (sb *Sandbox) register(ctx context.Context, background bool) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	c := &inFlight{cancel}
+	c := &inFlight{cancel, background}
 	sb.calls[c] = struct{}{}
 	sb.running.Add(1)
 	return ctx, func() {
@@ -290,16 +314,23 @@ func (sb *Sandbox) begin(ctx context.Context) (_ context.Context, end func(), er
 		delete(sb.calls, c)
 		sb.mu.Unlock()
 		sb.running.Done()
-	}, nil
+	}
 }
 
 // background does the work that remains after a call was cut off, such as waiting for the end of
 // its command or code. background must be called only during a registered call (see begin). Close
-// waits for the work.
+// waits for the work. If Close ends the sandbox, it then cuts off the work, with the cause [ErrGone].
 func (sb *Sandbox) background(ctx context.Context, do func(context.Context)) {
-	sb.running.Go(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	ctx, end := sb.register(context.WithoutCancel(ctx), true)
+	if sb.killed {
+		sb.cut(true, ErrGone)
+	}
+	go func() {
+		defer end()
+		ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 		defer cancel()
 		do(ctx)
-	})
+	}()
 }
