@@ -199,6 +199,9 @@ func TestCloseDuringKill(t *testing.T) {
 		synctest.Wait()
 		go func() { closed <- s.Registry.Close() }()
 		synctest.Wait()
+		if len(closed) != 0 {
+			t.Error("Close returned before the sandbox had ended")
+		}
 		release()
 		must.Do(t, errors.Join(<-killed, <-closed))
 		must.Do(t, s.Close()) // counts the reported ends

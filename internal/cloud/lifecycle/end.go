@@ -247,7 +247,10 @@ func (r *Registry) settle(ctx context.Context, rec *record) {
 // room in the channel free, which bounds the number of concurrent pauses. It saves memory only in
 // the first half of closeDeadline.
 func (r *Registry) save(ctx context.Context, rec *record, free chan struct{}) {
-	if !rec.AutoPause || !r.store.Durable() {
+	r.mu.Lock()
+	wanted := rec.AutoPause && r.store.Durable()
+	r.mu.Unlock()
+	if !wanted {
 		return
 	}
 	select {

@@ -44,8 +44,10 @@ func TestLastingDuringChange(t *testing.T) {
 		close(release)
 		must.Do(t, <-resized)
 		synctest.Wait()
-		if got, err := a.Get(sb.ID); err != nil || !got.EndAt.Equal(sb.EndAt.Add(time.Hour)) {
-			t.Errorf("it ends at %v (%v), want an hour after %v", got.EndAt, err, sb.EndAt)
+		for _, r := range []*lifecycle.Registry{a, b} {
+			if got, err := r.Get(sb.ID); err != nil || !got.EndAt.Equal(sb.EndAt.Add(time.Hour)) || got.Resources.CPUs != 2 {
+				t.Errorf("it ends at %v with %v processors (%v), want an hour after %v with 2", got.EndAt, got.Resources.CPUs, err, sb.EndAt)
+			}
 		}
 
 		release = make(chan struct{})
@@ -61,6 +63,53 @@ func TestLastingDuringChange(t *testing.T) {
 			t.Errorf("got error %v, want that its lifetime was over", err)
 		}
 	})
+}
+
+// TestLastingResizeIsNotStored checks that a resize whose record cannot be stored says so, and that it has taken
+// place on this server.
+func TestLastingResizeIsNotStored(t *testing.T) {
+	t.Parallel()
+	failure := errors.New("the API server is gone")
+	for name, tt := range map[string]struct {
+		change func(c *cluster, id string)
+		want   error
+		text   string
+	}{
+		"cannot be stored": {func(c *cluster, _ string) { c.fail = failure }, failure, "cannot be stored"},
+		"cannot be read":   {func(c *cluster, id string) { c.records[id] = engine.Record{Sealed: []byte("{}")} }, nil, "cannot be read"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &cluster{records: map[string]engine.Record{}}
+			r := c.registry(t)
+			defer end(t, r)
+			sb := create(t, r, time.Hour)
+			synctest.Wait()
+			tt.change(c, sb.ID)
+			err := r.Resize(t.Context(), sb.ID, engine.Resources{CPUs: 2})
+			if err == nil || tt.want != nil && !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.text) {
+				t.Errorf("%s: got error %v", name, err)
+			}
+			if got, err := r.Get(sb.ID); err != nil || got.State != lifecycle.Running || got.Resources.CPUs != 2 {
+				t.Errorf("%s: got %+v and error %v, want that it runs with 2 processors", name, got, err)
+			}
+		})
+	}
+}
+
+// TestCloseDuringTakeover checks that a registry can close while another server changes the record of its sandbox.
+// The race detector looks at it.
+func TestCloseDuringTakeover(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		durable, err := store.Open(t.Context(), t.TempDir())
+		must.Do(t, err)
+		c := &cluster{records: map[string]engine.Record{}}
+		a := c.registry(t, func(o *lifecycle.Options) { o.Store = durable })
+		sb := create(t, a, time.Hour)
+		b := c.registry(t)
+		must.Do(t, b.SetLifetime(sb.ID, 2*time.Hour))
+		must.Do(t, errors.Join(end(t, a), end(t, b), durable.Close()))
+	}
 }
 
 // TestLastingFailures checks faults of the engine that lose no sandbox, and that they are logged.

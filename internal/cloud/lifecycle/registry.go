@@ -298,7 +298,8 @@ func (r *Registry) Kill(id string) error {
 	err := r.handle(context.Background(), id, onKill, func(rec *record) (*transition, error) {
 		before := rec.transition
 		r.takeLocked(rec, killed)
-		kill = func() error { return r.kill(rec, before) }
+		r.work.Add(1) // Close waits for it
+		kill = func() error { defer r.work.Done(); return r.kill(rec, before) }
 		return nil, nil
 	})
 	if err != nil {

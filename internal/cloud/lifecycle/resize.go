@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
@@ -43,11 +44,30 @@ func (r *Registry) resizeLocked(rec *record, to engine.Resources) *transition {
 			r.options.Logger.WarnContext(ctx, "sandbox not resized", "sandbox", id, "error", err)
 			return func() State { return Running }, err
 		}
+		err = r.storeResources(ctx, rec, to)
 		r.options.Logger.InfoContext(ctx, "sandbox resized", "sandbox", id, "cpus", to.CPUs, "memory", to.MemoryBytes, "disk", to.DiskBytes)
 		return func() State {
 			rec.Resources = to
 			r.eventLocked(rec, Event{Type: EventUpdated, Message: "resources"})
 			return Running
-		}, nil
+		}, err
 	})
+}
+
+// storeResources stores the new resources of a sandbox with the instance, if the sandbox can outlive
+// the registry. It keeps what other servers have changed since the resize began.
+func (r *Registry) storeResources(ctx context.Context, rec *record, to engine.Resources) error {
+	lasting := rec.outlives()
+	if lasting == nil {
+		return nil
+	}
+	rec.storing.Lock()
+	defer rec.storing.Unlock()
+	kept, _ := lasting.Kept()
+	sb, _, err := sandboxOf(rec.ID, kept)
+	if err != nil {
+		return fmt.Errorf("lifecycle: sandbox %s is resized, but its record cannot be read: %w", rec.ID, err)
+	}
+	sb.Resources = to
+	return r.storeAs(ctx, rec, sb)
 }
