@@ -444,14 +444,14 @@ func (w *promised) headerRules(t *testing.T) (bool, error) {
 }
 
 // idleLimits runs silent code for longer than the idle limit of its sandbox, and waits for the end of the
-// sandbox.
+// sandbox. The limit is longer than the second for which a client waits before it asks a new kernel again.
 func (w *promised) idleLimits(t *testing.T) (bool, error) {
-	sb, err := sandbox.Create(t.Context(), w.cloud.Option(), sandbox.WithExpiry(sandbox.Expiry{Idle: time.Second}))
+	sb, err := sandbox.Create(t.Context(), w.cloud.Option(), sandbox.WithExpiry(sandbox.Expiry{Idle: 2 * time.Second}))
 	if err != nil {
 		return false, err
 	}
 	defer sb.Close()
-	if got := says(t, sb, "import time\ntime.sleep(2)\nprint('lives')"); got != "lives" {
+	if got := says(t, sb, "import time\ntime.sleep(3)\nprint('lives')"); got != "lives" {
 		t.Errorf("got %q, want that running code keeps the sandbox", got)
 	}
 	idle := false

@@ -17,7 +17,6 @@ import (
 type Cache struct {
 	store  *store.Store
 	layers *layers.Set
-	logger *slog.Logger
 
 	mu      sync.Mutex // also held while a change is written to the store
 	entries map[string]*cached
@@ -37,7 +36,7 @@ type cached struct {
 // OpenCache returns the cache of a store. It must be called before layers that nobody holds are
 // removed. It drops unreadable entries, whose steps then run again.
 func OpenCache(s *store.Store, set *layers.Set, logger *slog.Logger) *Cache {
-	c := &Cache{store: s, layers: set, logger: logger, entries: map[string]*cached{}}
+	c := &Cache{store: s, layers: set, entries: map[string]*cached{}}
 	all, err := s.Records(store.Cache)
 	if err != nil {
 		logger.WarnContext(context.Background(), "steps of builds that cannot be read will run again", "error", err)

@@ -49,6 +49,9 @@ func (s *Server) place(r *http.Request, query url.Values) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if parents == nil {
+		return nil, errors.New("the user is missing")
+	}
 	p.Parents = *parents
 	if p.Owner, err = s.ownerNamed(query.Get("owner")); err != nil {
 		return nil, err

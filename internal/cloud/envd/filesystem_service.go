@@ -120,6 +120,9 @@ func rename(source, destination string) error {
 		return err
 	}
 	to, err := os.Lstat(destination)
+	if err != nil && !isMissing(err) {
+		return err // whether both are names of the same file is unknown
+	}
 	if err != nil || from.IsDir() || !os.SameFile(from, to) {
 		return os.Rename(source, destination)
 	}

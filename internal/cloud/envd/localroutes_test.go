@@ -46,6 +46,7 @@ func TestPlaceAndPack(t *testing.T) {
 		status      int
 	}{
 		{"source=one&target=new/&user=me", "the target is not absolute", 422},
+		{"source=one&" + target, "the user is missing", 422},
 		{"source=one&user=you&" + target, "unknown user you", 422},
 		{"source=one&user=me&owner=you&" + target, "unknown user you", 422},
 		{"source=one&user=me&mode=8&" + target, "the mode '8' is not octal", 422},
