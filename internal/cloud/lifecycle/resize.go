@@ -55,7 +55,7 @@ func (r *Registry) resizeLocked(rec *record, to engine.Resources) *transition {
 }
 
 // storeResources stores the new resources of a sandbox with the instance, if the sandbox can outlive
-// the registry. It keeps what other servers have changed since the resize began.
+// the registry. It keeps the changes that other servers have stored since the resize began.
 func (r *Registry) storeResources(ctx context.Context, rec *record, to engine.Resources) error {
 	lasting := rec.outlives()
 	if lasting == nil {
