@@ -150,13 +150,20 @@ func TestSetupOfEngines(t *testing.T) {
 	}
 }
 
-// TestSetupOfPython checks what a setup prints about the Python, and about a local cloud that it tries.
-func TestSetupOfPython(t *testing.T) {
-	prefix := filepath.Join(fresh(t), "python", "3")
+// barePython makes a program that answers as a Python without packages does, and returns its path.
+func barePython(t *testing.T, dir string) string {
+	t.Helper()
+	prefix := filepath.Join(dir, "python", "3")
 	python := filepath.Join(prefix, "bin", "python3")
 	answer := `{"executable":"` + python + `","real":"` + python + `","base":"` + python + `","prefixes":["` + prefix + `"],"version":[3,12,1],"modules":[]}`
 	must.Do(t, os.MkdirAll(filepath.Dir(python), 0o700))
 	must.Do(t, os.WriteFile(python, []byte("#!/bin/sh\necho '"+answer+"'\n"), 0o700))
+	return python
+}
+
+// TestSetupOfPython checks what a setup prints about the Python, and about a local cloud that it tries.
+func TestSetupOfPython(t *testing.T) {
+	python := barePython(t, fresh(t))
 	t.Setenv("E2BCTL_PYTHON", python)
 	var progress strings.Builder
 	must.Do(t, tryCloud(t.Context(), &progress))

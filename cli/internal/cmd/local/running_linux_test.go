@@ -105,6 +105,11 @@ func (n names) steady(text string) string {
 func (c call) run(ctx context.Context, n names) call {
 	var out, errs cmdtest.Output
 	ios := cmdutil.NewIOStreams(strings.NewReader(c.terminal), &out, &errs)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if strings.HasPrefix(c.line, "up ") {
+		out.Seen = cancel // one that runs here by mistake ends when it is ready
+	}
 	ios.InIsTerminal, ios.OutIsTerminal, ios.ErrIsTerminal = c.terminal != "", c.terminal != "", c.terminal != ""
 	commands := func(f *cmdutil.Factory) []*cobra.Command { return []*cobra.Command{NewCmdLocal(f)} }
 	err := cmdtest.ExecuteContext(ctx, ios, commands, strings.Fields("local "+n.expand(c.line))...)
@@ -189,6 +194,8 @@ func TestRunning(t *testing.T) {
 		ends   = "URL, engine: room, isolation: full; e2bctl local down --state-dir STATE ends it; log: HOME/log\n" + notes
 		status = "FIELD           VALUE\nURL             URL\nProcess         42\nSince           TIME\nEngine          room\nIsolation       full\n" +
 			"Sandboxes       2 running, 1 paused\nState           STATE\nLog             HOME/log\nLess isolated   weak\nNote            old\nNote            damaged\n"
+		conflict = "a local cloud already runs at URL, domain d.test:1, with the state directory STATE; end it with e2bctl local down, " +
+			"or start one beside it with a --state-dir and a --port of its own"
 		kept = "ID   PAUSED                 SIZE\na    TIME   1 MiB\n\n" +
 			"BESIDES                                        COUNT   SIZE\nlayers of snapshots, templates and sandboxes   1       1 KiB\n" +
 			"cached steps of builds                         3       1 KiB\narchives of builds                             5       1 KiB\n"
@@ -202,6 +209,9 @@ func TestRunning(t *testing.T) {
 	check(t, n,
 		call{line: "up --background --state-dir STATE", out: shown, errs: "the local cloud already runs on " + ends},
 		call{line: "up --background -q", out: shown},
+		call{line: "up --background --state-dir HOME", err: conflict},
+		call{line: "up --background --port 9", err: conflict},
+		call{line: "up --background --memory 2GiB", err: conflict},
 		call{line: "status", out: status},
 		call{line: "status -q", out: "URL\n"},
 		call{line: "env", out: shown},
@@ -226,14 +236,14 @@ func TestRunningInActions(t *testing.T) {
 	home := fresh(t)
 	n := names{"HOME", home}
 	record := localcloud.Record{URL: "http://a", Key: "secret", Engine: "room", Isolation: "full"}
-	const shown = "export E2B_API_KEY=secret\n"
-	started := start(t, n, record, "")
-	if want := "local cloud on http://a, engine: room, isolation: full; e2bctl local down ends it\n"; started.errs != want || !strings.HasPrefix(started.out, shown) {
+	const shown = "export E2B_API_KEY=secret\nexport ARGS='local up --output json --port 0 --log HOME/e2bctl/local/cloud.log --ephemeral'\n"
+	started := start(t, n, record, "--ephemeral")
+	if want := "local cloud on http://a, engine: room, isolation: full; e2bctl local down ends it\n"; started.errs != want || started.out != shown {
 		t.Errorf("it starts: got %+v, want %q", started, want)
 	}
 	t.Setenv("GITHUB_ACTIONS", "true")
 	for _, line := range []string{"env --annotate", "up --annotate --background -q"} {
-		if got := (call{line: line}).run(t.Context(), n); got.errs != "::add-mask::secret\n" || !strings.HasPrefix(got.out, shown) {
+		if got := (call{line: line}).run(t.Context(), n); got.errs != "::add-mask::secret\n" || got.out != shown {
 			t.Errorf("%s: got %+v", line, got)
 		}
 	}
