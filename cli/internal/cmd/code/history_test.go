@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -73,12 +75,54 @@ func TestHelpOn(t *testing.T) {
 	}
 }
 
+// TestInColumns checks the matches on the screen: as many columns as fit, and only the first of many matches.
 func TestInColumns(t *testing.T) {
 	t.Parallel()
-	if got, want := inColumns([]string{"a", "bcd", "é"}, 10), "a    bcd\né"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+	many := func(n int) []string { return strings.Split(strings.Repeat("a\n", n-1)+"a", "\n") }
+	lines := func(n int) string { return strings.Join(many(n), "\n") }
+	for want, tt := range map[string]struct {
+		matches []string
+		width   int
+	}{
+		"a    bcd\né":                         {[]string{"a", "bcd", "é"}, 10},
+		"a\nbcd\né":                           {[]string{"a", "bcd", "é"}, 9},
+		"a    bcd  é":                         {[]string{"a", "bcd", "é"}, 15},
+		"a-long-match\nb":                     {[]string{"a-long-match", "b"}, 3},
+		lines(maxShown):                       {many(maxShown), 3},
+		lines(maxShown) + "\n… and 1 more":    {many(maxShown + 1), 3},
+		lines(maxShown) + "\n… and 1000 more": {many(maxShown + 1000), 3},
+	} {
+		if got := inColumns(tt.matches, tt.width); got != want {
+			t.Errorf("%d matches in %d columns: got %q, want %q", len(tt.matches), tt.width, got, want)
+		}
 	}
-	if got := inColumns([]string{"a-long-match", "b"}, 3); got != "a-long-match\nb" {
-		t.Errorf("in 3 columns: got %q", got)
+}
+
+// TestCommonPrefix checks the text with which all matches begin.
+func TestCommonPrefix(t *testing.T) {
+	t.Parallel()
+	for want, texts := range map[string][]string{"ab": {"abc", "abd"}, "alpha": {"alphabet", "alpha"}, "x": {"x"}, "": {"é1", "è1"}, "é": {"é1", "éè", "é"}} {
+		if got := commonPrefix(texts); got != want {
+			t.Errorf("%q: got %q, want %q", texts, got, want)
+		}
+	}
+}
+
+// TestLongestCells checks that the longest cell is read again, however long its line in the file is, and that an empty one is
+// not kept.
+func TestLongestCells(t *testing.T) {
+	state := t.TempDir()
+	must.Do(t, os.Chmod(state, 0o700))
+	t.Setenv("XDG_STATE_HOME", state)
+	longest := strings.Repeat("\x01", maxCellBytes)
+	h, err := openHistory()
+	must.Do(t, err)
+	for _, cell := range []string{"a", longest, longest + "\x01", "", "b"} {
+		must.Do(t, h.keep(cell))
+	}
+	h, err = openHistory()
+	must.Do(t, err)
+	if diff := cmp.Diff([]string{"a", longest, "b"}, h.cells); diff != "" {
+		t.Errorf("the cells (-want +got):\n%s", diff)
 	}
 }

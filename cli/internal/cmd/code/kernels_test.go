@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdtest"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 )
@@ -21,6 +22,11 @@ type kernels struct {
 	t    *testing.T
 	deaf bool   // there is no websocket
 	ends string // what the end of a program returns; "raise" and "die": it raises an exception, or the sandbox is gone
+
+	errs   *cmdtest.Output // standard error of the command; nil: the terminal
+	unkept bool            // no history can be kept
+	asked  chan string     // the kind of a question that waits for resume
+	resume chan struct{}
 
 	mu          sync.Mutex
 	gone        bool // the sandbox
@@ -93,8 +99,21 @@ func (s *kernels) answer(k *jupytertest.Kernel, m *jupyter.Message) {
 		k.Say(m, jupyter.Shell, strings.Replace(m.Header.MsgType, "_request", "_reply", 1), content)
 		k.Status(m, "idle")
 	}
+	refuse := func(kind string) {
+		k.Status(m, "busy")
+		k.Say(m, jupyter.Shell, kind, map[string]any{"status": "error", "ename": "E", "evalue": "no", "traceback": []string{}})
+		k.Status(m, "idle")
+	}
+	if code := strings.TrimSuffix(asked.Code, "\n"); s.asked != nil && (code == "slow" || code == "late") && (code == "slow") != (m.Header.MsgType == "execute_request") {
+		s.asked <- m.Header.MsgType
+		<-s.resume
+	}
 	switch m.Header.MsgType {
 	case "is_complete_request":
+		if asked.Code == "unchecked" {
+			refuse("is_complete_reply")
+			return
+		}
 		status, indent := "complete", ""
 		if strings.Contains(asked.Code, ":") && !strings.HasSuffix(asked.Code, "\n") {
 			status, indent = "incomplete", "    "
@@ -104,13 +123,20 @@ func (s *kernels) answer(k *jupytertest.Kernel, m *jupyter.Message) {
 		k.Status(m, "idle")
 	case "complete_request":
 		word := asked.Code[strings.LastIndexAny(asked.Code[:asked.Cursor], " \n(")+1 : asked.Cursor]
-		matches := []string{}
+		matches, start := []string{}, asked.Cursor-len(word)
+		switch word {
+		case "bad":
+			refuse("complete_reply")
+			return
+		case "early":
+			matches, start = append(matches, "earlier"), 0
+		}
 		for _, name := range []string{"alpha", "alphabet", "beta", "broken\x1bname"} {
 			if strings.HasPrefix(name, word) {
 				matches = append(matches, name)
 			}
 		}
-		reply(map[string]any{"matches": matches, "cursor_start": asked.Cursor - len(word), "cursor_end": asked.Cursor, "metadata": map[string]any{}})
+		reply(map[string]any{"matches": matches, "cursor_start": start, "cursor_end": asked.Cursor, "metadata": map[string]any{}})
 	case "inspect_request":
 		reply(map[string]any{"found": asked.Code == "len", "data": map[string]any{"text/plain": fmt.Sprintf("help on %s, level %d\n", asked.Code, asked.Level)}, "metadata": map[string]any{}})
 	case "execute_request":
@@ -134,6 +160,9 @@ func (s *kernels) run(k *jupytertest.Kernel, m *jupyter.Message, code string) {
 	picture := map[string]any{"data": map[string]any{"image/png": pixel}, "metadata": map[string]any{}}
 	k.Begin(m)
 	switch {
+	case code == "late": // the kernel may be busy more than once
+		k.Status(m, "busy")
+		code = "hang"
 	case strings.Contains(code, "_e2bctl_begin"):
 		code = "begin"
 	case strings.Contains(code, "_e2bctl_end"):
@@ -171,7 +200,17 @@ func (s *kernels) run(k *jupytertest.Kernel, m *jupyter.Message, code string) {
 		<-s.interrupted
 	case "ask":
 		k.Ask(m, "first\nname? ")
-		k.Stream(m, "stdout", "hello "+k.Answer()+"\n")
+		answers := make(chan string, 1)
+		go func() { answers <- k.Answer() }()
+		select {
+		case name := <-answers:
+			k.Stream(m, "stdout", "hello "+name+"\n")
+		case <-s.interrupted:
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
+			<-answers // until the end of the session
+			return
+		}
 	case "picture":
 		k.Say(m, jupyter.IOPub, "display_data", picture)
 	case "die":

@@ -34,7 +34,7 @@ type user struct {
 	seen   int // the part of the screen that was looked at
 }
 
-// atRepl starts e2bctl code repl in a terminal.
+// atRepl starts e2bctl code repl in a terminal. If s has a file for it, standard error is that file.
 func atRepl(t *testing.T, s *kernels, args ...string) *user {
 	t.Helper()
 	s.t, s.interrupted = t, make(chan struct{}, 10)
@@ -76,6 +76,12 @@ func atRepl(t *testing.T, s *kernels, args ...string) *user {
 	})
 	ios := cmdutil.NewIOStreams(tty, tty, tty)
 	ios.InIsData, ios.InIsTerminal, ios.OutIsTerminal, ios.ErrIsTerminal = false, true, true, true
+	if s.errs != nil {
+		ios.Err, ios.ErrIsTerminal = s.errs, false
+	}
+	if s.unkept {
+		must.Do(t, os.MkdirAll(filepath.Join(dir, "e2bctl", "history", "code"), 0o700))
+	}
 	words := append([]string{"--api-url", server.URL, "--no-env-file", "code", "repl"}, args...)
 	go func() {
 		u.ended <- cmdtest.ExecuteContext(ctx, ios, func(f *cmdutil.Factory) []*cobra.Command { return []*cobra.Command{NewCmdCode(f)} }, words...)
@@ -113,12 +119,37 @@ func (u *user) shown() string {
 	return u.screen.String()
 }
 
-// runs types a cell and waits for text, and for the next prompt.
+// until waits until a text appears on the screen, after what was looked at before, and returns what is between.
+func (u *user) until(text string) (shown string) {
+	u.t.Helper()
+	patience.Until(u.t, fmt.Sprintf("%q is on the screen", text), func() bool {
+		if len(u.ended) > 0 {
+			u.t.Fatalf("the command has ended with error %v, and %q was not on the screen", <-u.ended, text)
+		}
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		found := false
+		if shown, _, found = strings.Cut(u.screen.String()[u.seen:], text); found {
+			u.seen += len(shown) + len(text)
+		}
+		return found
+	})
+	return shown
+}
+
+// runs types a cell, waits for the next prompt, and checks that text is between.
 func (u *user) runs(cell, text string) {
 	u.t.Helper()
-	u.types(cell + "\r")
-	u.sees(text)
-	u.sees(">>> ")
+	u.presses(cell+"\r", ">>> ", text)
+}
+
+// presses types keys, waits for a mark on the screen, and checks that text is before it.
+func (u *user) presses(keys, mark, text string) {
+	u.t.Helper()
+	u.types(keys)
+	if shown := u.until(mark); !strings.Contains(shown, text) {
+		u.t.Errorf("after %q: the screen has %q before %q, want %q in it", keys, shown, mark, text)
+	}
 }
 
 // leaves waits for the end of the command.
@@ -144,35 +175,32 @@ func TestRepl(t *testing.T) {
 	u.sees("...     ")
 	u.runs("", "ran def f():|    6")
 	u.types("   \r")
-	u.sees(">>> ")
-	if strings.Contains(u.shown(), "ran  ") {
-		t.Errorf("a cell without code was run: %q", u.shown())
+	if shown := u.until(">>> "); strings.Contains(shown, "ran") {
+		t.Errorf("a cell without code was run: %q", shown)
 	}
-	u.types("b\t") // the only match
-	u.sees("beta")
-	u.runs("", "ran beta")
-	u.types("alp\t")
-	u.sees("alpha")
-	u.types("\t") // several
-	u.sees("alpha     alphabet\r\n")
-	u.types("\x03")
-	u.sees("^C")
-	u.sees(">>> ")
-	u.types("\tx")
-	u.sees("    x")
-	u.runs("", "ran     x")
+	u.presses("b\tZ", "Z", "beta") // the only match
+	u.runs("", "ran betaZ\r\n")
+	u.presses("alp\t\tZ", "Z", "alpha     alphabet\r\n") // several
+	u.presses("\x03", ">>> ", "^C")
+	u.runs("beta\t", "beta\r\nran beta\r\n") // nothing is missing
+	u.runs("none\t", "ran none\r\n")
+	u.presses("bad\tZ", "Z", "e2bctl: code repl: ")
+	u.runs("", "ran badZ")
+	u.runs("\tx", "ran     x")
+	u.types("def f():\r")
+	u.until("...     ")
+	u.runs("early\t\r", "ran def f():|    early\r\n") // a match in an earlier line
 	u.runs("len?", "help on len, level 0")
 	u.runs("??len", "help on len, level 1")
 	u.runs("nosuch?", "the kernel knows no nosuch")
 	u.runs("?", "name? shows what the kernel knows of a name")
-	u.types("ask\r")
-	u.sees("first\r\n")
-	u.sees("name? ")
+	u.presses("ask\r", "name? ", "first\r\n")
 	u.runs("Ada", "hello Ada")
-	u.types("\x1b[A")
-	u.sees("ask")
-	u.types("\x03")
-	u.sees(">>> ")
+	u.presses("\x1b[AZ", "Z", "ask")
+	u.presses("\x03", ">>> ", "^C")
+	u.runs("hal\x12", "half a line\r\n")
+	u.runs("def f():\r    \r", "ran def f():|    \r\n") // typed ahead, so that nothing is put into the second line
+	u.runs("unchecked", "ran unchecked\r\n")
 	u.runs("picture", "saved plots/image-2.png\r\n") // results of earlier cells count
 	u.types("\x1b[200~a\r\tb\x1b[201~")
 	u.sees("... ")
@@ -203,8 +231,9 @@ func TestReplInterrupts(t *testing.T) {
 	u.sees("begun")
 	u.types("\x03")
 	u.sees("^C")
-	u.sees("line 3\r\nKeyboardInterrupt: no\r\n")
-	u.sees(">>> ")
+	if shown := u.until(">>> "); !strings.Contains(shown, "line 3\r\nKeyboardInterrupt: no\r\n") {
+		t.Errorf("interrupted: the screen has %q", shown)
+	}
 	if s.interrupts != 1 {
 		t.Errorf("got %d interrupts, want one", s.interrupts)
 	}
@@ -220,6 +249,79 @@ func TestReplInterrupts(t *testing.T) {
 	}
 	if s.killed != 1 { // it was made for this session
 		t.Errorf("the sandbox was ended %d times, want once", s.killed)
+	}
+}
+
+// TestReplInterruptsInTime checks that Ctrl-C interrupts also code that the kernel has not begun to run, once; and that it ends
+// the wait for an answer about code.
+func TestReplInterruptsInTime(t *testing.T) {
+	s := &kernels{asked: make(chan string, 1), resume: make(chan struct{})}
+	u := atRepl(t, s, "i1")
+	u.sees(">>> ")
+	waits := func(keys, what string) {
+		t.Helper()
+		u.types(keys)
+		if got := patience.Receive(t, "a question to the kernel", s.asked); got != what {
+			t.Errorf("%q: the kernel was asked for %s, want %s", keys, got, what)
+		}
+		u.types("\x03")
+		u.sees("^C")
+	}
+	waits("late\r", "execute_request")
+	s.mu.Lock()
+	if s.interrupts > 0 {
+		t.Error("code was interrupted before it began")
+	}
+	s.mu.Unlock()
+	s.resume <- struct{}{}
+	if shown := u.until(">>> "); !strings.Contains(shown, "KeyboardInterrupt: no\r\n") || s.interrupts != 1 {
+		t.Errorf("interrupted early: the screen has %q after %d interrupts", shown, s.interrupts)
+	}
+	for keys, what := range map[string]string{"slow\r": "is_complete_request", "slow?\r": "inspect_request", "slow\t": "complete_request"} {
+		waits(keys, what)
+		mark := ">>> "
+		if strings.HasSuffix(keys, "\t") {
+			mark = "Z"
+			u.types("Z\x03")
+		}
+		if shown := u.until(mark); strings.Contains(shown, "e2bctl") || strings.Contains(shown, "ran") {
+			t.Errorf("%q: the screen has %q, want nothing of the answer", keys, shown)
+		}
+		if mark == "Z" {
+			u.sees(">>> ")
+		}
+		s.resume <- struct{}{}
+		u.runs("6 * 7", "\r\n42\r\n")
+	}
+	u.presses("ask\r", "name? ", "first\r\n")
+	u.presses("\x03", ">>> ", "KeyboardInterrupt\r\n")
+	if err := u.leaves("\x04"); err != nil {
+		t.Errorf("got error %v at the end", err)
+	}
+}
+
+// TestReplWithAFile checks that the code's errors and the messages go to a file, that quietly nothing else is said, and that
+// code runs also where no history can be kept.
+func TestReplWithAFile(t *testing.T) {
+	s := &kernels{unkept: true, errs: new(cmdtest.Output)}
+	u := atRepl(t, s, "i1", "-q", "--save-images", "plots")
+	if shown := u.until(">>> "); strings.Contains(shown, "sandbox") {
+		t.Errorf("it began with %q", shown)
+	}
+	u.runs("raise", "e2bctl: code repl: the history is not kept: ")
+	u.types("picture\r")
+	if shown := u.until(">>> "); strings.Contains(shown, "saved") {
+		t.Errorf("quietly, it showed %q", shown)
+	}
+	if err := u.leaves("\x04"); err != nil {
+		t.Errorf("got error %v at the end", err)
+	}
+	first, rest, _ := strings.Cut(s.errs.String(), "\n")
+	if !strings.HasPrefix(first, "e2bctl: code repl: the history is not kept: ") || rest != "warned\nline 3\nValueError: no\n" {
+		t.Errorf("the file has %q", s.errs)
+	}
+	if _, err := os.Stat(filepath.Join(u.dir, "plots", "image-1.png")); err != nil {
+		t.Errorf("the picture: %v", err)
 	}
 }
 

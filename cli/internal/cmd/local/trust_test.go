@@ -5,11 +5,15 @@ package local
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdtest"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/internal/cloud/localtls"
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -132,5 +136,55 @@ func TestTrustFindsProgramsOfAdministrators(t *testing.T) {
 	}
 	if s, err := findStore([]trustStore{{t.TempDir(), ".crt", []string{"no-such-program"}}}); err == nil {
 		t.Errorf("got %+v, want an error", s)
+	}
+}
+
+// TestTrustCommand checks the output of the command in each format, and the error of a store that cannot be written to.
+func TestTrustCommand(t *testing.T) {
+	home, kept := t.TempDir(), t.TempDir()
+	t.Setenv("XDG_STATE_HOME", home)
+	must.Do(t, os.MkdirAll(filepath.Join(home, "e2bctl"), 0o700))
+	must.Do(t, os.Rename(authorities(t), filepath.Join(home, "e2bctl", "tls")))
+	stores := systemStores
+	t.Cleanup(func() { systemStores = stores })
+	systemStores = []trustStore{{kept, ".crt", []string{"true"}}}
+	first, second := systemStores[0].file("cloud.test"), systemStores[0].file("localhost")
+	files := `"files": [` + "\n    \"" + first + "\",\n    \"" + second + "\"\n  ]\n}\n"
+	for _, tt := range []struct{ args, out, errs string }{
+		{"", "", "trusted: " + first + ", " + second + "\n"},
+		{"-q", "", ""},
+		{"-o json", "{\n  \"trusted\": true,\n  " + files, ""},
+		{"--remove -o json", "{\n  \"trusted\": false,\n  " + files, ""},
+		{"--remove -o json", "{\n  \"trusted\": false,\n  \"files\": []\n}\n", ""},
+		{"--remove", "", "no longer trusted: none was trusted\n"},
+		{"--remove -q", "", ""},
+	} {
+		var out, errs strings.Builder
+		commands := func(f *cmdutil.Factory) []*cobra.Command { return []*cobra.Command{newCmdTrust(f)} }
+		must.Do(t, cmdtest.Execute(t, cmdutil.NewIOStreams(nil, &out, &errs), commands, append([]string{"trust"}, strings.Fields(tt.args)...)...))
+		if out.String() != tt.out || errs.String() != tt.errs {
+			t.Errorf("%q: got %q and %q, want %q and %q", tt.args, &out, &errs, tt.out, tt.errs)
+		}
+	}
+	must.Do(t, os.Mkdir(first, 0o700)) // the file cannot be written
+	must.Do(t, os.WriteFile(filepath.Join(first, "x"), nil, 0o600))
+	for _, change := range []func(string) ([]string, error){systemStores[0].add, systemStores[0].remove} {
+		if _, err := change(filepath.Join(home, "e2bctl", "tls")); err == nil || !strings.Contains(err.Error(), first) {
+			t.Errorf("a directory in place of the file: got error %v", err)
+		}
+	}
+	err := systemStores[0].forbidden(fs.ErrPermission, []string{"a", "b"})
+	if want := "permission denied; as an administrator, run: a && b && sudo true"; err == nil || err.Error() != want {
+		t.Errorf("got error %v, want %s", err, want)
+	}
+	must.Is(t, systemStores[0].forbidden(errFull, []string{"a"}), errFull)
+	for program, want := range map[string]string{"false": "exit status 1", "no-such-program": "no-such-program"} {
+		if err := runUpdate(t.Context(), []string{program}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v, want %s in it", program, err, want)
+		}
+	}
+	failing := trustOptions{Dir: filepath.Join(home, "e2bctl", "tls"), Stores: []trustStore{{t.TempDir(), ".crt", []string{"false"}}}}
+	if err := trustRun(t.Context(), &failing); err == nil || !strings.Contains(err.Error(), "exit status 1") {
+		t.Errorf("an update that fails: got error %v", err)
 	}
 }
