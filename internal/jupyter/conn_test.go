@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,7 +22,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/internal/must"
-	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -122,7 +122,11 @@ func TestConnEnds(t *testing.T) {
 			_, _ = s.NetConn().Write([]byte("\x81\x10{}")) // a text of 16 bytes begins, and ends after two
 			_ = s.Close()
 		},
-		"garbage": func(s *websocket.Conn) { _ = s.WriteMessage(websocket.TextMessage, []byte("<")); echo(s) },
+		"garbage": func(s *websocket.Conn) {
+			_ = s.WriteMessage(websocket.TextMessage, []byte("<"))
+			_ = s.WriteMessage(websocket.TextMessage, []byte("{}")) // is not read
+			echo(s)
+		},
 	} {
 		c := dial(t, nil, serve)
 		_, first := c.Receive()
@@ -208,9 +212,14 @@ func (late) Temporary() bool { return false }
 // TestOrDeadline checks when an error of dialling is replaced by that of its context.
 func TestOrDeadline(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testOrDeadline)
+}
+
+func testOrDeadline(t *testing.T) {
 	passed, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	limited := patience.Context(t)
+	limited, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	other := errors.New("other")
@@ -226,8 +235,12 @@ func TestOrDeadline(t *testing.T) {
 		"a timeout in an error around it":   {passed, fmt.Errorf("dial: %w", late(true)), context.DeadlineExceeded},
 		"no error of the network, no limit": {ended, other, other},
 	} {
+		start := time.Now()
 		if got := OrDeadline(tt.ctx, tt.err); !errors.Is(got, tt.want) || errors.Is(got, tt.err) != errors.Is(tt.want, tt.err) {
 			t.Errorf("%s: got %v, want %v", name, got, tt.want)
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("%s: it took %v, want no time", name, took)
 		}
 	}
 }
