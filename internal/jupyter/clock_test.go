@@ -100,6 +100,7 @@ func TestPeerThatIsGoneIsNoticed(t *testing.T) {
 		echo(socket)
 	}, func(c *Conn) {
 		start := time.Now()
+		defer time.AfterFunc(2*silence, func() { _ = c.socket.Close() }).Stop()
 		if m, err := c.Receive(); !timedOut(err) {
 			t.Errorf("got %+v, %v, want a timeout", m, err)
 		}
@@ -148,6 +149,19 @@ func TestCloseTakesNoTime(t *testing.T) {
 	}
 }
 
+// TestCloseWaitsForPings checks that no ping is in progress after the end of a connection.
+func TestCloseWaitsForPings(t *testing.T) {
+	t.Parallel()
+	onClock(t, func(socket *websocket.Conn, _ <-chan struct{}) { echo(socket) }, func(c *Conn) {
+		c.pinging.Go(func() { <-time.After(time.Second) }) // a slow one
+		start := time.Now()
+		must.Do(t, c.Close())
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("the end took %v, want that of the ping", took)
+		}
+	})
+}
+
 // TestSendAfterBadMessage checks that a message that cannot be encoded does not keep others from being sent.
 func TestSendAfterBadMessage(t *testing.T) {
 	t.Parallel()
@@ -157,10 +171,7 @@ func TestSendAfterBadMessage(t *testing.T) {
 			if (err == nil) != (content == "{}") {
 				t.Errorf("%s: got %v", content, err)
 			}
-			if !c.writing.TryLock() {
-				t.Fatalf("after %s, nothing else can be sent", content)
-			}
-			c.writing.Unlock()
+			wantUnlocked(t, c)
 		}
 		if m, err := c.Receive(); err != nil || m.Header.MsgType != "x" {
 			t.Errorf("got %+v, %v, want what was sent", m, err)

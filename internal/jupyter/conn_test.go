@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,7 +22,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/internal/must"
-	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -56,6 +56,22 @@ func echo(socket *websocket.Conn) {
 	}
 }
 
+// send sends a message, after which others can be sent.
+func send(t *testing.T, c *Conn, m *Message) {
+	t.Helper()
+	must.Do(t, c.Send(m))
+	wantUnlocked(t, c)
+}
+
+// wantUnlocked checks that another message can be sent.
+func wantUnlocked(t *testing.T, c *Conn) {
+	t.Helper()
+	if !c.writing.TryLock() {
+		t.Fatal("nothing else can be sent")
+	}
+	c.writing.Unlock()
+}
+
 func TestConnSpeaksBothFramings(t *testing.T) {
 	t.Parallel()
 	for name, subprotocols := range map[string][]string{"default": nil, "v1": {SubprotocolV1}} {
@@ -64,7 +80,7 @@ func TestConnSpeaksBothFramings(t *testing.T) {
 			c := dial(t, subprotocols, echo)
 			for _, buffers := range [][][]byte{nil, {{1, 2}, {}}} {
 				sent := &Message{Channel: Control, Header: NewHeader("x", "s", "u"), Content: []byte(`{"a":"é"}`), Buffers: buffers}
-				must.Do(t, c.Send(sent))
+				send(t, c, sent)
 				got, err := c.Receive()
 				must.Do(t, err)
 				if c.v1 != (name == "v1") {
@@ -81,6 +97,7 @@ func TestConnSpeaksBothFramings(t *testing.T) {
 func TestConnTakesManyWriters(t *testing.T) {
 	t.Parallel()
 	c := dial(t, []string{SubprotocolV1}, echo)
+	send(t, c, &Message{Channel: Shell, Header: NewHeader("x", "s", "u")})
 	const n = 100
 	var writers sync.WaitGroup
 	for range n {
@@ -90,7 +107,7 @@ func TestConnTakesManyWriters(t *testing.T) {
 			}
 		})
 	}
-	for range n {
+	for range n + 1 {
 		_, err := c.Receive()
 		must.Do(t, err)
 	}
@@ -122,7 +139,11 @@ func TestConnEnds(t *testing.T) {
 			_, _ = s.NetConn().Write([]byte("\x81\x10{}")) // a text of 16 bytes begins, and ends after two
 			_ = s.Close()
 		},
-		"garbage": func(s *websocket.Conn) { _ = s.WriteMessage(websocket.TextMessage, []byte("<")); echo(s) },
+		"garbage": func(s *websocket.Conn) {
+			_ = s.WriteMessage(websocket.TextMessage, []byte("<"))
+			_ = s.WriteMessage(websocket.TextMessage, []byte("{}")) // is not read
+			echo(s)
+		},
 	} {
 		c := dial(t, nil, serve)
 		_, first := c.Receive()
@@ -165,7 +186,7 @@ func TestConnOfTwoKinds(t *testing.T) {
 	}
 	bad := &Message{Header: NewHeader("comm_msg", "s", "u"), Channel: Shell, Content: []byte("{")}
 	// The second framing does not look at the content.
-	must.Do(t, c.Send(bad))
+	send(t, c, bad)
 	if err := dial(t, nil, echo).Send(bad); err == nil || !strings.Contains(err.Error(), "encode comm_msg") {
 		t.Errorf("got error %v, want one that names the message", err)
 	}
@@ -208,9 +229,14 @@ func (late) Temporary() bool { return false }
 // TestOrDeadline checks when an error of dialling is replaced by that of its context.
 func TestOrDeadline(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testOrDeadline)
+}
+
+func testOrDeadline(t *testing.T) {
 	passed, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	limited := patience.Context(t)
+	limited, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	other := errors.New("other")
@@ -226,8 +252,12 @@ func TestOrDeadline(t *testing.T) {
 		"a timeout in an error around it":   {passed, fmt.Errorf("dial: %w", late(true)), context.DeadlineExceeded},
 		"no error of the network, no limit": {ended, other, other},
 	} {
+		start := time.Now()
 		if got := OrDeadline(tt.ctx, tt.err); !errors.Is(got, tt.want) || errors.Is(got, tt.err) != errors.Is(tt.want, tt.err) {
 			t.Errorf("%s: got %v, want %v", name, got, tt.want)
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("%s: it took %v, want no time", name, took)
 		}
 	}
 }
@@ -239,7 +269,7 @@ func TestConnKeepsNoLargeBuffer(t *testing.T) {
 	c := dial(t, nil, echo)
 	for _, size := range []int{keptBuffer / 4, 2 * keptBuffer, 100} {
 		want := []byte(`{"text":"` + strings.Repeat("x", size) + `"}`)
-		must.Do(t, c.Send(&Message{Header: NewHeader("stream", "s", "u"), Channel: "iopub", Content: want}))
+		send(t, c, &Message{Header: NewHeader("stream", "s", "u"), Channel: "iopub", Content: want})
 		m, err := c.Receive()
 		if err != nil || string(m.Content) != string(want) {
 			t.Fatalf("a message of %d bytes: got %d bytes and %v", size, len(m.Content), err)
@@ -256,7 +286,7 @@ func TestLargestKeptBuffer(t *testing.T) {
 	c := dial(t, nil, echo)
 	for size, kept := range map[int]bool{keptBuffer: true, keptBuffer + 1: false} {
 		c.buffer = *bytes.NewBuffer(make([]byte, 0, size))
-		must.Do(t, c.Send(&Message{Header: NewHeader("stream", "s", "u"), Channel: "iopub"}))
+		send(t, c, &Message{Header: NewHeader("stream", "s", "u"), Channel: "iopub"})
 		_, err := c.Receive()
 		if must.Do(t, err); c.buffer.Cap() == size != kept {
 			t.Errorf("a buffer of %d bytes: %d are left, want that it is kept: %v", size, c.buffer.Cap(), kept)

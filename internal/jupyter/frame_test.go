@@ -42,7 +42,9 @@ func TestFramesRoundTrip(t *testing.T) {
 				t.Errorf("default framing (-want +got):\n%s", diff)
 			}
 			frame, err = MarshalV1(want)
-			must.Do(t, err)
+			if must.Do(t, err); cap(frame) != len(frame) {
+				t.Errorf("a frame of %d bytes has the memory of %d", len(frame), cap(frame))
+			}
 			got, err = UnmarshalV1(frame)
 			must.Do(t, err)
 			if diff := cmp.Diff(want, got); diff != "" {

@@ -50,6 +50,60 @@ func TestPlainStream(t *testing.T) {
 	}
 }
 
+// TestPlainContents checks the contents that are read in one pass. The others are for encoding/json.
+func TestPlainContents(t *testing.T) {
+	t.Parallel()
+	for content, want := range map[string]bool{
+		`{"name":"stdout","text":"a"}`:                              true,
+		"\t{\r\"name\"\n: \"stdout\"\t,\r\"text\"\n: \"a\"\t}\r\n ": true,
+		`{"text":"a","name":"stdout"}`:                              true,
+		`{"name":"stdout","text":"\ud83d\ude00\/\u00e9é\b"}`:        true,
+		`{"name":"stdout","text":"\ud83d"}`:                         true,
+		`{"name":"stdout"}`:                                         false,
+		`{"name":"stdout","text":"a","name":"b"}`:                   false,
+		`{"name":"stdout","text":"a"`:                               false,
+		`{"name":"stdout","text":"a"} x`:                            false,
+		`{"name":"stdout","other":"a"}`:                             false,
+		`{"name":"stdout";"text":"a"}`:                              false,
+		`{"name" "stdout","text":"a"}`:                              false,
+		`{"name":"stdout","text":1}`:                                false,
+		`{"name":"stdout",text:"a"}`:                                false,
+		`["name":"stdout","text":"a"}`:                              false,
+		"{\"name\":\"stdout\",\"text\":\"\x1f\"}":                   false,
+		"{\"name\":\"stdout\",\"text\":\"\x0b\"}\v":                 false,
+	} {
+		if name, text, got := parsePlainStream([]byte(content)); got != want {
+			t.Errorf("%q: got %q, %q and %v, want %v", content, name, text, got, want)
+		}
+	}
+	const escaped = `{"name":"stdout","text":`
+	const value = `\n\u00e9 and more"}`
+	if _, text, ok := parsePlainStream([]byte(escaped + `"` + value)); !ok || cap(text) != len(value) {
+		t.Errorf("the memory of a text with escapes is of %d bytes, want %d", cap(text), len(value))
+	}
+}
+
+// TestUnescape checks the value of each escape, and that the bytes after it are left.
+func TestUnescape(t *testing.T) {
+	t.Parallel()
+	for escape, want := range map[string]string{
+		`\"`: `"`, `\\`: `\`, `\/`: `/`, `\b`: "\b", `\f`: "\f", `\n`: "\n", `\r`: "\r", `\t`: "\t",
+		`\u0041`: "A", `\u00e9`: "é", `\u20AC`: "€", `\ud83d\ude00`: "😀", `\ud83d`: "\ufffd", `\ude00`: "\ufffd",
+	} {
+		for _, rest := range []string{"", "x", `\\`, `\u0042`, `\ud83d`, `"`} {
+			value, left, ok := unescape([]byte("before "), []byte(escape+rest))
+			if !ok || string(value) != "before "+want || string(left) != rest {
+				t.Errorf("%s before %q: got %q, %q and %v, want %q", escape, rest, value, left, ok, "before "+want)
+			}
+		}
+	}
+	for _, bad := range []string{``, `\`, `\x`, `\u`, `\u004`, `\u004g`, `\u+041`, `\U0041`, `\'`} {
+		if value, left, ok := unescape(nil, []byte(bad)); ok {
+			t.Errorf("%q: got %q and %q, want no escape", bad, value, left)
+		}
+	}
+}
+
 // TestPlainPrefix checks that every byte is noticed at every position.
 func TestPlainPrefix(t *testing.T) {
 	t.Parallel()

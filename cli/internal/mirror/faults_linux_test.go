@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -184,6 +185,55 @@ func TestWatchEnds(t *testing.T) {
 			}
 			if err := patience.Receive(t, "the end", ended); err == nil || errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, tt.want) && tt.want != nil {
 				t.Errorf("%s, pull %v: ended with %v, want an error, and %v", name, pull, err, tt.want)
+			}
+		}
+	}
+}
+
+// openBelow returns the files of a directory that this process has open.
+func openBelow(t *testing.T, dir string) (open []string) {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	must.Do(t, err)
+	for _, entry := range all {
+		// A file that was closed meanwhile has no target.
+		if target, _ := os.Readlink(filepath.Join("/proc/self/fd", entry.Name())); strings.HasPrefix(target, dir) {
+			open = append(open, target)
+		}
+	}
+	return open
+}
+
+// TestNothingStaysOpen checks that a mirror closes each file and directory of this machine, however it ends.
+func TestNothingStaysOpen(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("nobody reads it")
+	for _, pull := range []bool{false, true} {
+		sb, home := newSandbox(t, "", nil)
+		local := t.TempDir()
+		dirs := []string{local, filepath.Join(home, "app")}
+		for _, dir := range dirs {
+			write(t, dir, ignoreFile, "*.log")
+			write(t, dir, "d/both", "text")
+		}
+		once := func(m *Mirror) error { _, err := m.Once(patience.Context(t)); return err }
+		watch := func(m *Mirror) error { return m.Watch(patience.Context(t), func([]Change) error { return failed }) }
+		for _, end := range []struct {
+			name, dir string
+			run       func(*Mirror) error
+			want      error
+		}{
+			{"a watch", "app", watch, failed}, {"once", "app", once, nil}, {"to a file", "app/d/both", once, syscall.ENOTDIR}, {"a watch of a file", "app/d/both", watch, errAny},
+		} {
+			for _, dir := range dirs {
+				write(t, dir, "d/"+end.name, dir) // it differs
+			}
+			m := &Mirror{Local: local, Sandbox: sb, User: "me", Dir: end.dir, Pull: pull, MaxBytes: -1, MaxFiles: -1}
+			if err := end.run(m); !errors.Is(err, end.want) && (err == nil || !errors.Is(end.want, errAny)) {
+				t.Errorf("%s, pull %v: got error %v, want %v", end.name, pull, err, end.want)
+			}
+			if open := openBelow(t, local); len(open) > 0 {
+				t.Errorf("%s, pull %v: %q stay open", end.name, pull, open)
 			}
 		}
 	}

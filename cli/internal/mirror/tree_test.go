@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -153,7 +154,7 @@ func TestRemoveLocal(t *testing.T) {
 	if info, err := root.Stat("full"); err != nil || info.Mode().Perm() != 0o750 {
 		t.Errorf("got %v and error %v, want a directory that allows files", info, err)
 	}
-	if err := makeDir(root, "full/f"); err == nil || errors.Is(err, fs.ErrExist) {
+	if err := makeDir(root, "full/f"); err == nil || err.Error() != "mkdir full/f: "+syscall.ENOTDIR.Error() {
 		t.Errorf("a file in place of a directory: got error %v", err)
 	}
 	must.Do(t, root.Close())

@@ -66,3 +66,19 @@ func TestWriteLocalNowhere(t *testing.T) {
 		t.Errorf("got %q and error %v, want the file as it was", text, err)
 	}
 }
+
+// TestRemoved checks that only a file that stays is an error.
+func TestRemoved(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	at := filepath.Join(dir, "in", "file")
+	must.Do(t, writeLocal(at, strings.NewReader("text"), 0o600))
+	if err := removed(filepath.Dir(at)); err == nil {
+		t.Error("a directory with a file was removed, or seems to be")
+	}
+	for range 2 { // the second time it does not exist
+		if must.Do(t, removed(at)); len(files(t, dir)) > 0 {
+			t.Errorf("got %v, want no file", files(t, dir))
+		}
+	}
+}

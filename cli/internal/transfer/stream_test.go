@@ -26,11 +26,17 @@ import (
 // starter is a sandbox in which a function answers the start of each program.
 type starter struct {
 	processconnect.UnimplementedProcessHandler
-	start func() error
+	start func() error // if it returns nil, the program succeeds
 }
 
-func (s starter) Start(_ context.Context, _ *connect.Request[process.StartRequest], _ *connect.ServerStream[process.StartResponse]) error {
-	return s.start()
+func (s starter) Start(_ context.Context, _ *connect.Request[process.StartRequest], to *connect.ServerStream[process.StartResponse]) error {
+	if err := s.start(); err != nil {
+		return err
+	}
+	return errors.Join(
+		to.Send(&process.StartResponse{Event: &process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: 7}}}}),
+		to.Send(&process.StartResponse{Event: &process.ProcessEvent{Event: &process.ProcessEvent_End{End: &process.ProcessEvent_EndEvent{Exited: true}}}}),
+	)
 }
 
 // store returns the files of the sandbox, in a bubble.
@@ -39,9 +45,11 @@ func (s starter) store(t *testing.T) *sandboxStore {
 	mux := http.NewServeMux()
 	mux.Handle(processconnect.NewProcessHandler(s))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "close") // answers before the content has come
 		if s.start() != nil {
-			w.Header().Set("Connection", "close") // answers before the content has come
 			w.WriteHeader(http.StatusForbidden)
+		} else {
+			_, _ = io.WriteString(w, `[{"name":"b","path":"/b","type":"file"}]`)
 		}
 	})
 	return &sandboxStore{sandbox: cmdtest.PipedSandbox(t, mux)}
@@ -55,6 +63,7 @@ func TestEndOfStreams(t *testing.T) {
 		return func(<-chan struct{}) error { return connect.NewError(code, errors.New("refused")) }
 	}
 	hangs := func(over <-chan struct{}) error { <-over; return errors.ErrUnsupported }
+	takes := func(<-chan struct{}) error { return nil }
 	mine := errors.New("mine")
 	for name, tt := range map[string]struct {
 		from, to func(over <-chan struct{}) error
@@ -65,6 +74,10 @@ func TestEndOfStreams(t *testing.T) {
 		"the source hangs": {hangs, refuses(connect.CodePermissionDenied), false, sandbox.ErrForbidden, "upload"},
 		"the target hangs": {refuses(connect.CodeNotFound), hangs, false, fs.ErrNotExist, "download"},
 		"both hang":        {hangs, hangs, true, mine, ""},
+		"the target is early": {func(<-chan struct{}) error {
+			<-time.After(time.Second) // it has answered without the content
+			return connect.NewError(connect.CodeNotFound, errors.New("refused"))
+		}, takes, false, fs.ErrNotExist, "download"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -81,7 +94,7 @@ func TestEndOfStreams(t *testing.T) {
 				limit := time.AfterFunc(time.Hour, func() { cancel(errors.New("the copy did not end")) })
 				defer limit.Stop()
 				err := (&Copy{}).stream(ctx, from, "a", to, "b")
-				if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) || tt.ended != (ctx.Err() != nil) {
+				if !errors.Is(err, tt.want) || !strings.HasPrefix(err.Error(), tt.says) || tt.ended != (ctx.Err() != nil) {
 					t.Errorf("got %v, want %v with %q", err, tt.want, tt.says)
 				}
 			})

@@ -180,3 +180,50 @@ func TestFlagsOfCommands(t *testing.T) {
 		t.Errorf("got the flags %v and the bound %d, want --upload alone", only.Flags().FlagUsages(), up.maxBytes)
 	}
 }
+
+// TestWriteLocalBesideFails checks that a file is not written if its state is unknown, or its directory cannot be made.
+func TestWriteLocalBesideFails(t *testing.T) {
+	t.Parallel()
+	for name, number := range map[string]uint32{"newfstatat": unix.SYS_NEWFSTATAT, "mkdirat": unix.SYS_MKDIRAT} {
+		failures := 0
+		for n, failed := 1, true; failed; n++ {
+			dir := t.TempDir()
+			at := filepath.Join(dir, "a", "b", "file")
+			want := map[string]string{"a/b/file": "-rw-r--r-- new"}
+			if name == "newfstatat" {
+				at = filepath.Join(dir, "file")
+				must.Do(t, os.WriteFile(at, []byte("old"), 0o600))
+				want = map[string]string{"file": "-rw------- new"}
+			}
+			before := list(t, dir)
+			var err error
+			failed, err = calltest.FailNth(t, number, n, unix.EIO, func() error { return writeLocal(at, strings.NewReader("new"), 0o644) })
+			if err != nil {
+				failures++
+				must.Is(t, err, unix.EIO)
+				want = before
+			}
+			if diff := cmp.Diff(want, list(t, dir)); diff != "" {
+				t.Errorf("%s %d failed: %v: (-want +got):\n%s", name, n, failed, diff)
+			}
+		}
+		if failures == 0 {
+			t.Errorf("no %s was an error", name)
+		}
+	}
+}
+
+// TestStreamedLinks checks that a directory is streamed from one sandbox to another with its links, also those that
+// lead out of it.
+func TestStreamedLinks(t *testing.T) {
+	t.Parallel()
+	sb, home := newSandbox(t)
+	write(t, home, "tree/a", "a", 0o600)
+	must.Do(t, os.Symlink("/nowhere", filepath.Join(home, "tree", "out")))
+	var said strings.Builder
+	c := &Copy{IO: cmdutil.NewIOStreams(strings.NewReader(""), io.Discard, &said), Command: &cobra.Command{}, Recursive: true}
+	must.Do(t, c.Run(patience.Context(t), InSandbox(sb, "user", "tree"), InSandbox(sb, "user", "copy")))
+	if target, err := os.Readlink(filepath.Join(home, "copy", "out")); err != nil || target != "/nowhere" || said.Len() > 0 {
+		t.Errorf("the link leads to %q, error %v, and it said %q", target, err, &said)
+	}
+}
