@@ -40,6 +40,7 @@ type fake struct {
 	lost         bool             // the start of a build is served, and its answer does not arrive
 
 	mu       sync.Mutex
+	requests int // of all kinds
 	asked    []string
 	uploaded map[string]int
 	created  map[string]any
@@ -54,6 +55,7 @@ func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.requests++
 	routes := http.NewServeMux()
 	if f.stages {
 		routes.HandleFunc("GET /local/features", func(w http.ResponseWriter, _ *http.Request) {
@@ -424,8 +426,8 @@ func TestCreatedTemplate(t *testing.T) {
 	})
 	must.Do(t, err)
 	want := map[string]any{"name": "name", "tags": []any{"a", "b"}, "cpuCount": 3.0, "memoryMB": 512.0, "minFreeDiskMb": 3.0}
-	if diff := cmp.Diff(want, f.created); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, f.created); diff != "" || f.requests != 2 {
+		t.Errorf("got %d requests, want 2 (-want +got):\n%s", f.requests, diff)
 	}
 	if diff := cmp.Diff([]string{"warn Dockerfile: no ARG declares the build argument A", "info template t, build b"}, log); diff != "" {
 		t.Errorf("log (-want +got):\n%s", diff)
@@ -484,6 +486,9 @@ func TestPrepareFails(t *testing.T) {
 		ctx := t.Context()
 		if errors.Is(want, cause) {
 			ctx = ended
+		}
+		if _, err := Check(ctx, FromDockerfile(strings.NewReader(text), nil), &BuildParams{Dir: dir}); !errors.Is(err, want) {
+			t.Errorf("a check of %q: got error %v, want %v", text, err, want)
 		}
 		f := &fake{stages: true}
 		built, err := Start(ctx, f.templates(t), "x", FromDockerfile(strings.NewReader(text), nil), &BuildParams{Dir: dir})

@@ -70,6 +70,10 @@ func TestStages(t *testing.T) {
 			want: "<> x" + begin + "WORKDIR /$V\nUSER user",
 		},
 		{
+			name: "stages with one beginning share no ENV", text: "FROM x AS a\nFROM a AS b\nENV V=1\nFROM a\nARG V=2\nUSER me",
+			want: "<> x" + begin + "ENV V|2\nUSER me\nWORKDIR /home/user",
+		},
+		{
 			name: "arguments end with their stage", text: "ARG V=1\nFROM x:$V AS one\nARG W=2\nENV E=3\nFROM y:$V\nRUN a\nWORKDIR /$V$W$E",
 			want: "<> y:1" + begin + "RUN a\nWORKDIR /$V$W$E\nUSER user",
 		},

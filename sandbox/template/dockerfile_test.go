@@ -150,6 +150,9 @@ func TestDockerfileTells(t *testing.T) {
 			t.Errorf("%q: got error %v, want one that begins with %q", text, d.err, want)
 		}
 	}
+	if d := FromDockerfile(strings.NewReader("FROM ${A\nRUNN x\nRUNN y"), nil); d.err == nil || strings.Contains(d.err.Error(), "line 2") {
+		t.Errorf("instructions without a stage: got error %v, want that of line 1 alone", d.err)
+	}
 	// The advice for an instruction follows its name.
 	for text, want := range map[string]string{
 		"SHELL [\"x\"]": "name another program in RUN", "ONBUILD RUN x": "write its instruction into the Dockerfile that begins", "STOPSIGNAL 9": "leave it out",
