@@ -127,3 +127,13 @@ func TestOutputHeld(t *testing.T) {
 		})
 	}
 }
+
+// TestTruncated checks that each kind of lost output counts.
+func TestTruncated(t *testing.T) {
+	t.Parallel()
+	for r, want := range map[CommandResult]bool{{}: false, {StdoutDropped: 1}: true, {StderrDropped: 1}: true, {StdoutDropped: 2, StderrDropped: 3}: true} {
+		if got := r.Truncated(); got != want {
+			t.Errorf("%+v: got %v, want %v", r, got, want)
+		}
+	}
+}

@@ -90,8 +90,13 @@ func TestLockRefused(t *testing.T) {
 	} {
 		lock := Lock{Comment: "before"}
 		err := lock.Unmarshal([]byte(text))
-		if _, ok := errors.AsType[*RefusedError](err); !ok || !strings.Contains(err.Error(), want) {
+		refused, ok := errors.AsType[*RefusedError](err)
+		if !ok || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
+			continue
+		}
+		if pin := refused.Requirement; pin == "" || !strings.Contains(strings.ToLower(text), strings.ToLower(pin[:1])) || strings.TrimSpace(pin) != pin {
+			t.Errorf("%q: refused is %q, want its line", text, pin)
 		}
 		if lock.Comment != "before" {
 			t.Errorf("%q changed the lock: %q, want %q", text, lock.Comment, "before")

@@ -69,6 +69,8 @@ func TestRequirementReasons(t *testing.T) {
 		"a>=1.*":                           ">= does not take a wildcard: only == and != do",
 		"a~=1":                             "~=1 needs a second number, as in ~=1.0",
 		"a>1.0+x":                          ">1.0+x does not take a local version",
+		"bad.whl":                          "not the name of a wheel (name-version-python-abi-platform.whl)",
+		"missing-1.0-py3-none-any.whl":     "no such wheel on this machine",
 		"--pre":                            "options of pip are not allowed",
 		"a @ file:///x":                    "addresses are not allowed here",
 		`a; python_version`:                "it ends where a comparison is expected",

@@ -6,11 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,8 +40,10 @@ type fake struct {
 	lost         bool             // the start of a build is served, and its answer does not arrive
 
 	mu       sync.Mutex
+	requests int // of all kinds
 	asked    []string
 	uploaded map[string]int
+	created  map[string]any
 	started  map[string]any
 	state    int
 }
@@ -49,6 +55,7 @@ func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.requests++
 	routes := http.NewServeMux()
 	if f.stages {
 		routes.HandleFunc("GET /local/features", func(w http.ResponseWriter, _ *http.Request) {
@@ -89,6 +96,9 @@ func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func (f *fake) create(w http.ResponseWriter, r *http.Request) {
+	if err := json.NewDecoder(r.Body).Decode(&f.created); err != nil {
+		panic(err)
+	}
 	w.WriteHeader(http.StatusAccepted)
 	_, _ = io.WriteString(w, `{"templateID":"t","buildID":"b","names":["team/a"],"tags":["default"]}`)
 }
@@ -131,12 +141,23 @@ func (f *fake) status(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (f *fake) templates(t *testing.T) *api.TemplateService {
+func (f *fake) templates(t *testing.T) *api.TemplateService { return templatesBy(t, f) }
+
+func templatesBy(t *testing.T, transport http.RoundTripper) *api.TemplateService {
 	t.Helper()
-	client, err := api.NewClient(api.WithAPIKey("e2b_key"), api.WithBaseURL("http://service"), api.WithTransport(f), api.WithMaxRetries(0))
+	client, err := api.NewClient(api.WithAPIKey("e2b_key"), api.WithBaseURL("http://service"), api.WithTransport(transport), api.WithMaxRetries(0))
 	must.Do(t, err)
 	return client.Templates
 }
+
+// around is a transport that calls a function for each request. The function may call the fake.
+type around struct {
+	*fake
+
+	do func(*http.Request) (*http.Response, error)
+}
+
+func (a around) RoundTrip(r *http.Request) (*http.Response, error) { return a.do(r) }
 
 func TestBuild(t *testing.T) {
 	t.Parallel()
@@ -386,5 +407,97 @@ func TestDefinitionsAreValues(t *testing.T) {
 	}
 	if len(base.steps) != 2 {
 		t.Errorf("the base has %+v", base.steps)
+	}
+}
+
+// TestCreatedTemplate checks every field of the request that creates a template, and that warnings
+// of the Dockerfile begin the log.
+func TestCreatedTemplate(t *testing.T) {
+	t.Parallel()
+	f, free := &fake{}, int64(3<<20)
+	var log []string
+	d := FromDockerfile(strings.NewReader("FROM x"), &DockerfileParams{Args: map[string]string{"A": "1"}})
+	_, err := Start(t.Context(), f.templates(t), "name", d, &BuildParams{
+		Tags: []string{"a", "b"}, CPUs: 3, MemoryBytes: 512 << 20, MinFreeDiskBytes: &free, Log: func(e api.BuildLogEntry) {
+			if log = append(log, string(e.Level)+" "+e.Message); e.Time.IsZero() {
+				t.Errorf("%s: got no time", e.Message)
+			}
+		},
+	})
+	must.Do(t, err)
+	want := map[string]any{"name": "name", "tags": []any{"a", "b"}, "cpuCount": 3.0, "memoryMB": 512.0, "minFreeDiskMb": 3.0}
+	if diff := cmp.Diff(want, f.created); diff != "" || f.requests != 2 {
+		t.Errorf("got %d requests, want 2 (-want +got):\n%s", f.requests, diff)
+	}
+	if diff := cmp.Diff([]string{"warn Dockerfile: no ARG declares the build argument A", "info template t, build b"}, log); diff != "" {
+		t.Errorf("log (-want +got):\n%s", diff)
+	}
+	if _, err := Start(t.Context(), f.templates(t), "name", d, &BuildParams{Engine: "gvisor"}); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("an engine: got error %v, want errors.ErrUnsupported", err)
+	}
+}
+
+// TestParallelUploads checks how many archives are sent at once, and that none is left on the disk.
+func TestParallelUploads(t *testing.T) {
+	dir, temporary := t.TempDir(), t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	d := FromBase()
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600))
+		d = d.Copy(name, "/", nil)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{}
+		var now, most atomic.Int32
+		by := around{f, func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodPut {
+				most.Store(max(most.Load(), now.Add(1)))
+				defer now.Add(-1)
+				<-time.After(time.Second)
+			}
+			return f.RoundTrip(r)
+		}}
+		began := time.Now()
+		_, err := Start(t.Context(), templatesBy(t, by), "x", d, &BuildParams{Dir: dir})
+		must.Do(t, err)
+		if took := time.Since(began); took != 2*time.Second || most.Load() != parallelUploads || len(f.uploaded) != 6 {
+			t.Errorf("got %d uploads in %v, %d at once, want 6 in two seconds, %d at once", len(f.uploaded), took, most.Load(), parallelUploads)
+		}
+	})
+	f := &fake{fail: map[string]int{"PUT /upload/{hash}": http.StatusConflict}}
+	if _, err := Start(t.Context(), f.templates(t), "x", d, &BuildParams{Dir: dir}); !errors.Is(err, api.ErrConflict) {
+		t.Errorf("got error %v, want ErrConflict", err)
+	}
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("%v are left, error %v", left, err)
+	}
+}
+
+// TestPrepareFails checks the errors of a build whose files cannot be read, in its own steps and in a stage.
+func TestPrepareFails(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, map[string]string{"a": "a"})
+	ended, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("the user has gone")
+	cancel(cause)
+	for text, want := range map[string]error{
+		"FROM go AS one\nCOPY none .\nFROM x\nCOPY --from=one /a /b": fs.ErrNotExist, "FROM x\nCOPY a none ./": fs.ErrNotExist, "FROM x\nCOPY a /": cause,
+	} {
+		ctx := t.Context()
+		if errors.Is(want, cause) {
+			ctx = ended
+		}
+		if _, err := Check(ctx, FromDockerfile(strings.NewReader(text), nil), &BuildParams{Dir: dir}); !errors.Is(err, want) {
+			t.Errorf("a check of %q: got error %v, want %v", text, err, want)
+		}
+		f := &fake{stages: true}
+		built, err := Start(ctx, f.templates(t), "x", FromDockerfile(strings.NewReader(text), nil), &BuildParams{Dir: dir})
+		if built != nil || !errors.Is(err, want) || len(f.asked) > 0 {
+			t.Errorf("%q: got %v, error %v and calls %v, want error %v alone", text, built, err, f.asked, want)
+		}
+	}
+	f := &fake{stages: true, architecture: "amd64"}
+	if _, err := Start(ended, f.templates(t), "x", FromDockerfile(strings.NewReader("FROM --platform=linux/amd64 x"), nil), nil); !errors.Is(err, cause) && !errors.Is(err, context.Canceled) {
+		t.Errorf("without a caller: got error %v", err)
 	}
 }

@@ -47,9 +47,14 @@ func TestCheck(t *testing.T) {
 // A COPY of nothing but patterns without a match copies nothing, which is told with its line.
 func TestCheckCopiesNothing(t *testing.T) {
 	t.Parallel()
-	d := FromDockerfile(strings.NewReader("FROM x\nCOPY b* /b/\nCOPY a c* /c/"), nil)
-	notices, err := Check(t.Context(), d, &BuildParams{Dir: tree(t, map[string]string{"a": "a"})})
-	if diff := cmp.Diff([]string{"the Dockerfile, line 2: nothing is copied: nothing matches b*"}, notices); diff != "" || err != nil {
+	d := FromDockerfile(strings.NewReader("FROM x\nCOPY b* /b/\nCOPY a c* /c/\nCOPY <<A b* /d/\ntext\nA\nCOPY *.log /e/"), nil)
+	notices, err := Check(t.Context(), d, &BuildParams{Dir: tree(t, map[string]string{"a": "a", "x.log": "ignored"}), Ignore: []string{"*.log"}})
+	want := []string{"the Dockerfile, line 2: nothing is copied: nothing matches b*", "the Dockerfile, line 7: nothing is copied: nothing matches *.log"}
+	if diff := cmp.Diff(want, notices); diff != "" || err != nil {
 		t.Errorf("error %v, notices (-want +got):\n%s", err, diff)
+	}
+	// Without parameters, the files are those of the working directory.
+	if notices, err := Check(t.Context(), FromBase().Copy("check.go", "/", nil), nil); notices != nil || err != nil {
+		t.Errorf("got notices %v and error %v", notices, err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -285,4 +286,38 @@ func TestOutageOfAWait(t *testing.T) {
 			t.Errorf("without a caller: got error %v, want %v", err, cause)
 		}
 	})
+}
+
+// TestAnswersDuringAWait checks that an answer ends an outage, that a build which is ready stays ready
+// for a caller who has just gone, and that a lost rest of the log is an error.
+func TestAnswersDuringAWait(t *testing.T) {
+	t.Parallel()
+	const status = "GET /templates/t/builds/b/status"
+	built := &Built{TemplateID: "t", BuildID: "b"}
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{states: slices.Repeat([]api.BuildState{{Status: api.BuildBuilding}}, 60), away: map[string]int{}}
+		f.states = append(f.states, api.BuildState{Status: api.BuildReady})
+		go func() {
+			<-time.After(outage + 10*time.Second)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.away[status] = 20
+		}()
+		must.Do(t, Wait(t.Context(), f.templates(t), built, nil))
+	})
+	f := &fake{states: []api.BuildState{{Status: api.BuildReady}}}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	must.Do(t, Wait(ctx, templatesBy(t, around{f, func(r *http.Request) (*http.Response, error) {
+		answer, err := f.RoundTrip(r)
+		cancel()
+		return answer, err
+	}}), built, nil))
+	f = &fake{states: []api.BuildState{{Status: api.BuildReady}}, lines: 7, fail: map[string]int{}}
+	err := Wait(t.Context(), f.templates(t), built, &WaitParams{Log: func(api.BuildLogEntry) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.fail[status] = http.StatusNotFound
+	}})
+	must.Is(t, err, api.ErrNotFound)
 }

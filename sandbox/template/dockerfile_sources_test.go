@@ -1,7 +1,10 @@
 package template
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"testing"
 
@@ -67,7 +70,7 @@ func TestCopyWithoutMatch(t *testing.T) {
 func TestCopyPatterns(t *testing.T) {
 	t.Parallel()
 	dir := tree(t, map[string]string{
-		"p1/src/a.py": "1", "p2/src/b.py": "2", "p2/src/a.py": "later", "conf/one/x": "x", "conf/two/y": "y", "conf/z": "z", "only/d/deep/f": "f", "q/x/n": "", "r/x": "",
+		"p1/src/a.py": "1", "p2/src/b.py": "2", "p2/src/a.py": "later", "conf/one/x": "x", "conf/two/y": "y", "conf/z": "z", "only/d/deep/f": "f", "q/x/n": "", "r/x": "", "[id]/page": "p",
 	})
 	for text, want := range map[string]string{
 		"COPY p*/src/*.py /q/":  "p*/src/*.py /q/ [a.py b.py]",
@@ -76,6 +79,7 @@ func TestCopyPatterns(t *testing.T) {
 		"COPY only/* /o":        "only/d /o [only/d only/d/deep only/d/deep/f]",
 		"COPY conf/z* /renamed": "conf/z /renamed [conf/z]",
 		"COPY **/z /one/":       "conf/z /one/ [conf/z]",
+		"COPY [[]i* /x/":        "[[]i* /x/ [. page]",
 	} {
 		if got, err := copies(t, dir, text); got != want || err != nil {
 			t.Errorf("%s: got %q and error %v, want %q", text, got, err, want)
@@ -122,5 +126,39 @@ func TestCopySymlinks(t *testing.T) {
 		if got, err := copies(t, dir, "COPY "+source+" /x/"); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "line 2") {
 			t.Errorf("%s: got %q and error %v, want line 2 and %q", source, got, err, want)
 		}
+	}
+}
+
+// TestSourcesThatGo checks that a build leaves its definition as it is, and that sources which
+// cannot be read, because the directory or the ignore file is wrong, are errors.
+func TestSourcesThatGo(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, map[string]string{"conf/z": "z", "README.md": "r", "link": "-> README.md"})
+	d := FromDockerfile(strings.NewReader("FROM x\nCOPY conf/z* /renamed"), nil)
+	before := lines(d)
+	made, err := prepare(t.Context(), d, &BuildParams{Dir: dir})
+	must.Do(t, err)
+	made.close()
+	if diff := cmp.Diff(before, lines(d)); diff != "" {
+		t.Errorf("the definition (-before +after):\n%s", diff)
+	}
+	s := open(t, dir)
+	if _, _, err := s.sourceOf("../x"); err == nil || !strings.Contains(err.Error(), "leads out of the directory") {
+		t.Errorf("a source outside: got error %v", err)
+	}
+	for _, source := range []string{"link", "README.md", "l*"} {
+		if _, _, err := open(t, dir, "[[:no:]]").sourceOf(source); err == nil || !strings.Contains(err.Error(), "syntax error") {
+			t.Errorf("%s with a wrong pattern of files to ignore: got error %v", source, err)
+		}
+	}
+	// The directory is still open. Another one takes its name, and then none.
+	must.Do(t, os.Rename(dir, dir+".moved"))
+	t.Cleanup(func() { must.Do(t, os.RemoveAll(dir+".moved")) })
+	if found, err := s.real("README.md"); !errors.Is(err, fs.ErrNotExist) || found != "" {
+		t.Errorf("no directory: got %q and error %v", found, err)
+	}
+	must.Do(t, os.Mkdir(dir, 0o700))
+	if found, err := s.real("README.md"); !errors.Is(err, fs.ErrNotExist) || found != "" {
+		t.Errorf("another directory: got %q and error %v", found, err)
 	}
 }

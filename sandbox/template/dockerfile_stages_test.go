@@ -58,6 +58,22 @@ func TestStages(t *testing.T) {
 			name: "a target by number", target: "1", text: "FROM x AS one\nFROM y\nRUN 2\nFROM z", want: "<> y" + begin + "RUN 2" + defaults,
 		},
 		{
+			name: "a stage by the number of a name", text: "FROM go AS build\nRUN make\nFROM x\nCOPY --from=0 /a /b",
+			want: "<build> go" + begin + "RUN make\n<> x" + begin + "COPY<build> /a|/b||" + defaults,
+		},
+		{
+			name: "a stage of a special name", text: "FROM go AS scratch\nFROM x\nCOPY --from=Scratch /a /b",
+			want: "<scratch> go" + begin + "<> x" + begin + "COPY<scratch> /a|/b||" + defaults,
+		},
+		{
+			name: "stages with one beginning share no arguments", text: "FROM x AS a\nFROM a AS b\nARG V=1\nFROM a\nWORKDIR /$V",
+			want: "<> x" + begin + "WORKDIR /$V\nUSER user",
+		},
+		{
+			name: "stages with one beginning share no ENV", text: "FROM x AS a\nFROM a AS b\nENV V=1\nFROM a\nARG V=2\nUSER me",
+			want: "<> x" + begin + "ENV V|2\nUSER me\nWORKDIR /home/user",
+		},
+		{
 			name: "arguments end with their stage", text: "ARG V=1\nFROM x:$V AS one\nARG W=2\nENV E=3\nFROM y:$V\nRUN a\nWORKDIR /$V$W$E",
 			want: "<> y:1" + begin + "RUN a\nWORKDIR /$V$W$E\nUSER user",
 		},
@@ -85,6 +101,8 @@ var stageMistakes = map[string]string{
 	"FROM x AS a\nCOPY --from=a b c":      "line 2: COPY --from=a: a stage cannot copy from itself",
 	"FROM x\nCOPY --from=0 b c":           "line 2: COPY --from=0: a stage cannot copy from itself",
 	"FROM x\nCOPY --from=1 b c\nFROM y":   "line 2: COPY --from=1: there is no stage of that number before",
+	"FROM x\nCOPY --from=-1 b c\nFROM y":  "line 2: COPY --from=-1: there is no stage of that number before",
+	"FROM x\nCOPY --from=y b \"\"":        "line 2: COPY --from has an empty source or target",
 	"FROM x\nCOPY --from=scratch b c":     "line 2: COPY --from=scratch: there is nothing in it",
 	"FROM x\nCOPY --from=$A b c":          "line 2: COPY --from=$A: variables are not known here: name it by a stage, FROM $A AS name",
 	"FROM x\nCOPY --from=y \"\" c":        "line 2: COPY --from has an empty source",
@@ -144,7 +162,7 @@ func TestBuildStages(t *testing.T) {
 	if !ok || failed.Step != "build/4" || failed.Instruction != "RUN make" {
 		t.Errorf("got %+v, want the step of the stage", failed)
 	}
-	for called, want := range map[string]string{"4": "COPY --from=build /a /b", "build/9": "", "other/1": "", "base": "", "build/base": "", "0": "", "": ""} {
+	for called, want := range map[string]string{"4": "COPY --from=build /a /b", "build/9": "", "other/1": "", "/1": "", "base": "", "build/base": "", "0": "", "": ""} {
 		if got := built.instruction(called); got != want {
 			t.Errorf("%s: got %q, want %q", called, got, want)
 		}

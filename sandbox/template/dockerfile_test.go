@@ -2,11 +2,13 @@ package template
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -63,6 +65,11 @@ func TestDockerfile(t *testing.T) {
 		{name: "arguments with two values", text: "ARG A=1 B=2 C=3\nFROM x:$C\nARG A=4 B C=5\nRUN y", args: map[string]string{"C": "6"}, image: "x:6", want: "ENV A|4|B|2|C|6\nRUN y" + defaults},
 		{name: "empty commands", text: "FROM x\nENTRYPOINT []\nCMD []", want: defaults[1:]},
 		{name: "an empty start", text: "FROM x\nENTRYPOINT [\"run\"]\nCMD []", want: defaults[1:], start: "run"},
+		{name: "ARG twice after ENV", text: "FROM x\nENV A=1\nARG A=2\nARG A=3\nWORKDIR /$A", want: "ENV A|1\nENV A|2\nENV A|3\nWORKDIR /3\nENV A|1\nUSER user"},
+		{name: "platform argument with a default", text: "FROM x\nARG TARGETARCH=a", want: "ENV TARGETARCH|a" + defaults},
+		{name: "entry point and a command without words", text: "FROM x\nENTRYPOINT [\"run\"]\nCMD", want: defaults[1:], start: "run"},
+		{name: "sandboxed", text: "FROM x\nRUN --security=sandbox y", want: "RUN y" + defaults},
+		{name: "empty lines in an instruction", text: "FROM x\nRUN y \\\n\n z", want: "RUN y  z" + defaults, warnings: []string{"Dockerfile: line 4: Empty continuation line found in: RUN y  z"}},
 		{name: "script", text: "FROM x\nRUN <<EOF\none\ntwo $A\nEOF", want: "RUN one\ntwo $A\n" + defaults},
 	}
 	for _, test := range tests {
@@ -93,6 +100,8 @@ var mistakes = map[string]string{
 	"RUN x":                                "no FROM",
 	"RUN x\nFROM y":                        "line 1: RUN before FROM",
 	"FROM a b":                             "FROM wants an image",
+	"FROM a b c":                           "line 1: FROM wants an image",
+	"FROM --what=1 x":                      "line 1: FROM has no flag --what",
 	"FROM x:$TAG":                          `the image "x:$TAG" is not known`,
 	"ARG T\nFROM $T":                       "is not known",
 	"FROM x\nCOPY a":                       "line 2",
@@ -101,7 +110,7 @@ var mistakes = map[string]string{
 	"FROM x\nCOPY --chown=a --chown=b a b": "is there twice",
 	"FROM x\nWORKDIR a b":                  "",
 	"FROM x\nUSER":                         "line 2",
-	"FROM x\nENV a":                        "ENV must have two arguments",
+	"FROM x\nENV a":                        "Dockerfile, line 2: ENV must have two arguments",
 	"FROM x\nRUN <<EOF\nopen":              "unterminated heredoc",
 	"FROM x\nRUN --what=1 y":               "RUN has no flag --what",
 	"FROM x\nRUNN x":                       "line 2: unknown instruction RUNN",
@@ -128,6 +137,67 @@ func TestDockerfileRefuses(t *testing.T) {
 	}
 }
 
+// TestDockerfileTells checks that an error names the line of a bad word, and gives the advice for an instruction.
+func TestDockerfileTells(t *testing.T) {
+	t.Parallel()
+	// A word with an open brace is wrong in every place for a word.
+	for _, text := range []string{
+		"FROM ${A", "FROM --platform=${A x", "FROM x\nWORKDIR ${A", "FROM x\nUSER ${A", "FROM x\nENV ${A=b", "FROM x\nENV A=${A", "FROM x\nARG ${A", "FROM x\nARG B=${A",
+		"FROM x\nCOPY --chown=${A a b", "FROM x\nCOPY --chmod=${A a b", "FROM x\nCOPY ${A b", "FROM x\nCOPY a ${A", "FROM x\nADD ${A b",
+	} {
+		want := fmt.Sprintf("Dockerfile: line %d: failed to process \"${A\"", 1+strings.Count(text, "\n"))
+		if d := FromDockerfile(strings.NewReader(text), nil); d.err == nil || !strings.HasPrefix(d.err.Error(), want) {
+			t.Errorf("%q: got error %v, want one that begins with %q", text, d.err, want)
+		}
+	}
+	if d := FromDockerfile(strings.NewReader("FROM ${A\nRUNN x\nRUNN y"), nil); d.err == nil || strings.Contains(d.err.Error(), "line 2") {
+		t.Errorf("instructions without a stage: got error %v, want that of line 1 alone", d.err)
+	}
+	// The advice for an instruction follows its name.
+	for text, want := range map[string]string{
+		"SHELL [\"x\"]": "name another program in RUN", "ONBUILD RUN x": "write its instruction into the Dockerfile that begins", "STOPSIGNAL 9": "leave it out",
+		"HEALTHCHECK NONE": "say by Definition.Ready", "RUN --device=a,type=cache y": "leave it out",
+	} {
+		d := FromDockerfile(strings.NewReader("FROM x\n"+text), nil)
+		if prefix := strings.Fields(text)[0]; d.err == nil || !strings.Contains(d.err.Error(), prefix) || !strings.Contains(d.err.Error(), "is not supported: ") || !strings.Contains(d.err.Error(), want) {
+			t.Errorf("%s: got error %v, want one with %q", text, d.err, want)
+		}
+	}
+	for text, err := range map[string]error{
+		"": errors.New("line 1"), ", line 7": &parser.LocationError{Locations: [][]parser.Range{{{Start: parser.Position{Line: 7}}}}},
+	} {
+		if got := lineOf(err); got != text {
+			t.Errorf("got %q, want %q", got, text)
+		}
+	}
+	for _, none := range [][][]parser.Range{nil, {}, {{}}} {
+		if got := lineOf(&parser.LocationError{Locations: none}); got != "" {
+			t.Errorf("an error without a line: got %q", got)
+		}
+	}
+}
+
+// TestDockerfileLimits checks the longest Dockerfile and the longest value of a variable.
+func TestDockerfileLimits(t *testing.T) {
+	t.Parallel()
+	text := "FROM x\n" + strings.Repeat("#\n", maxDockerfile/2)
+	for end, fits := range map[int]bool{maxDockerfile: true, maxDockerfile + 1: false} {
+		if d := FromDockerfile(strings.NewReader(text[:end]), nil); (d.err == nil) != fits {
+			t.Errorf("a file of %d bytes: got error %v, want none: %v", end, d.err, fits)
+		}
+	}
+	c := conversion{words: shell.NewLex('\\'), escape: '\\', dockerStage: &dockerStage{}}
+	for n, fits := range map[int]bool{maxValue: true, maxValue + 1: false} {
+		if value, err := c.value(strings.Repeat("x", n)); (err == nil) != fits || fits && len(value) != n {
+			t.Errorf("a value of %d bytes: got %d bytes and error %v, want none: %v", n, len(value), err, fits)
+		}
+	}
+	long := "FROM x\nARG A=" + strings.Repeat("x", maxValue/3+1) + "\nUSER $A$A$A$B"
+	if d := FromDockerfile(strings.NewReader(long), nil); d.err == nil || !strings.Contains(d.err.Error(), "line 3: the value of a variable is longer") {
+		t.Errorf("a long user: got error %v", d.err)
+	}
+}
+
 // TestDockerfileWords checks that words of ENV have Docker's meaning, by its own reader of words:
 // variables in single quotes and behind a backslash are text, and those that the file does not
 // set are left to the service.
@@ -137,7 +207,7 @@ func TestDockerfileWords(t *testing.T) {
 	for _, word := range []string{
 		`'single $VER'`, `"\$VER"`, `\$VER`, `${VER%.*}`, `${VER%%.*}`, `${VER#*.}`, `${VER##*.}`, `${LIST/a/x}`, `${LIST//a/x}`,
 		`$VER`, `${VER}x`, `"$VER"x`, `$VER'x'`, `a"b $DIR"'c $DIR'$DIR`, `"it's $VER"`, `'"$VER"'`, `"\"$VER\""`, `\\$VER`, `\'$VER\'`,
-		`${EMPTY:-"a $VER"}`, `${VER:+'x $VER'}`, `"${EMPTY:-'$VER'}"`, `${EMPTY:-${DIR}/b}`, `"${VER:+\$}"`, `$PRICE`, `'$PRICE'`, `$`, `a$`, `$ $`, `"$"`, `a\b`, `"a\b"`, `x=$VER`, `ü$VER'ü$'`,
+		`${EMPTY:-"a $VER"}`, `${VER:+'x $VER'}`, `"${EMPTY:-'$VER'}"`, `${EMPTY:-${DIR}/b}`, `"${VER:+\$}"`, `$PRICE`, `'$PRICE'`, `$`, `a$`, `$ $`, `"$"`, `a\b`, `"a\b"`, `a\`, `a{b}`, `"x{$VER}"'$VER'`, `"a}$VER"`, `x=$VER`, `ü$VER'ü$'`,
 	} {
 		lex := shell.NewLex('\\')
 		want, _, err := lex.ProcessWord(word, plainVariables(known))

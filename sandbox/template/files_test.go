@@ -2,20 +2,26 @@ package template
 
 import (
 	"archive/tar"
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -63,7 +69,7 @@ func TestFind(t *testing.T) {
 	dir := tree(t, map[string]string{
 		"a.txt": "a", "b.txt": "b", ".env": "secret", "link": "-> a.txt", "nowhere": "-> missing", "outside": "-> /etc",
 		"app/main.py": "m", "app/.dot": "d", "app/deep/er/x.py": "x", "app/deep/y.txt": "y", "app-data": "sorts before what is in app",
-		"app/up": "-> ..", "[id]/page": "p", "{x}y": "", "node_modules/m/index.js": "j", "node_modules/keep/k.js": "k",
+		"app/up": "-> ..", "[id]/page": "p", "{x}y": "", "[x": "", "y?": "", "yz": "", "node_modules/m/index.js": "j", "node_modules/keep/k.js": "k",
 	})
 	app := []string{"app", "app/.dot", "app/deep", "app/deep/er", "app/deep/er/x.py", "app/deep/y.txt", "app/main.py", "app/up"}
 	tests := []struct {
@@ -102,6 +108,11 @@ func TestFind(t *testing.T) {
 		{pattern: "app/../../x", wantErr: "leads out"},
 		{pattern: "outside/passwd", wantErr: "escapes"},
 		{pattern: "[", wantErr: "syntax error"},
+		{pattern: "[x", wantErr: "syntax error"},
+		{pattern: "y?", want: []string{"y?", "yz"}},
+		{pattern: "a.txt", ignore: []string{"[[:no:]]"}, wantErr: "syntax error"},
+		{pattern: "app", ignore: []string{"[[:no:]]"}, wantErr: "syntax error"},
+		{pattern: ".", ignore: []string{"[[:no:]]"}, wantErr: "syntax error"},
 	}
 	for _, test := range tests {
 		t.Run(fmt.Sprint(test.pattern, test.ignore), func(t *testing.T) {
@@ -119,7 +130,7 @@ func TestFind(t *testing.T) {
 		})
 	}
 	all, err := open(t, dir).find(".")
-	if err != nil || all[0].name != "." || len(all) != 24 {
+	if err != nil || all[0].name != "." || len(all) != 27 {
 		t.Errorf("everything: got %d files %v and error %v", len(all), namesOf(all), err)
 	}
 }
@@ -137,6 +148,15 @@ func TestIgnoreFile(t *testing.T) {
 			s.close()
 			t.Errorf("pattern %q: got no error", bad)
 		}
+	}
+	long := filepath.Join(t.TempDir(), "long")
+	must.Do(t, os.WriteFile(long, bytes.Repeat([]byte("x"), 1<<17), 0o600))
+	if _, err := openSource(dir, long, nil); !errors.Is(err, bufio.ErrTooLong) || !strings.Contains(err.Error(), "read "+long) {
+		t.Errorf("an ignore file with a long line: got error %v", err)
+	}
+	if s, err := openSource(tree(t, map[string]string{".dockerignore": "-> /etc/hostname"}), "", nil); err == nil {
+		s.close()
+		t.Error("an ignore file outside of the directory: got no error")
 	}
 	if _, err := openSource(filepath.Join(dir, "missing"), "", nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a directory that is not there: got %v", err)
@@ -206,9 +226,18 @@ func TestFollowLinks(t *testing.T) {
 		if got := fmt.Sprint(err); !strings.Contains(got, want) {
 			t.Errorf("%s: got error %s, want one with %q", name, got, want)
 		}
-		if name == "link" && unpack(t, s, files, true)["link"] != "-rw-r--r-- text" {
-			t.Errorf("link: got %v", unpack(t, s, files, true))
+		packed := map[string]string{"link": "-rw-r--r-- text", "nowhere": "Lrwxrwxrwx missing"}[name]
+		if packed != "" && unpack(t, s, files, true)[name] != packed {
+			t.Errorf("%s: got %v, want %s", name, unpack(t, s, files, true), packed)
 		}
+	}
+	// A file and the symlink to it become two files.
+	files, err := s.find("[al]*")
+	must.Do(t, err)
+	files, err = s.resolve(files, true)
+	must.Do(t, err)
+	if diff := cmp.Diff(map[string]string{"a": "-rw-r--r-- text", "link": "-rw-r--r-- text"}, unpack(t, s, files, false)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
@@ -377,11 +406,167 @@ func TestPackHardLinks(t *testing.T) {
 	t.Parallel()
 	dir := tree(t, map[string]string{"dir/one": "text", "other": "text"})
 	must.Do(t, os.Link(filepath.Join(dir, "dir/one"), filepath.Join(dir, "dir/two")))
+	must.Do(t, os.Symlink("one", filepath.Join(dir, "dir/link")))
+	must.Do(t, os.Link(filepath.Join(dir, "dir/link"), filepath.Join(dir, "dir/link2")))
 	s := open(t, dir)
 	files, err := s.find(".")
 	must.Do(t, err)
-	want := map[string]string{"./": "drwxr-xr-x", "dir/": "drwxr-xr-x", "dir/one": "-rw-r--r-- text", "dir/two": "-rw-r--r-- dir/one", "other": "-rw-r--r-- text"}
+	want := map[string]string{"./": "drwxr-xr-x", "dir/": "drwxr-xr-x", "dir/one": "-rw-r--r-- text", "dir/two": "-rw-r--r-- dir/one", "other": "-rw-r--r-- text", "dir/link": "Lrwxrwxrwx one", "dir/link2": "Lrwxrwxrwx one"}
 	if diff := cmp.Diff(want, unpack(t, s, files, false)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestDigestOfALink checks that the hash of a symlink covers its target's name alone.
+func TestDigestOfALink(t *testing.T) {
+	t.Parallel()
+	s := open(t, tree(t, map[string]string{"link": "-> file", "file": "text"}))
+	files, err := s.find("link")
+	must.Do(t, err)
+	want := fmt.Sprintf("%x", sha256.Sum256([]byte("COPY link /xlink"+strconv.Itoa(0o120777)+"4file")))
+	if got, err := s.digest(t.Context(), stepOf("link", "/x"), files); got != want || err != nil {
+		t.Errorf("got %s and error %v, want %s", got, err, want)
+	}
+}
+
+// broken is a file system in which one directory cannot be read, one file cannot be examined, and one is a device.
+type broken struct {
+	fs.FS
+
+	dir, file, device string
+}
+
+var errBroken = errors.New("the disk is broken")
+
+func (b broken) ReadDir(name string) ([]fs.DirEntry, error) {
+	entries, err := fs.ReadDir(b.FS, name)
+	if name == b.dir {
+		err = errBroken
+	}
+	for i, e := range entries {
+		entries[i] = brokenEntry{e, e.Name() == b.file, e.Name() == b.device}
+	}
+	return entries, err
+}
+
+type brokenEntry struct {
+	fs.DirEntry
+
+	fails, device bool
+}
+
+func (e brokenEntry) Info() (fs.FileInfo, error) {
+	switch {
+	case e.fails:
+		return nil, errBroken
+	case e.device:
+		return fs.Stat(fstest.MapFS{"device": {Mode: fs.ModeDevice}}, "device")
+	}
+	return e.DirEntry.Info()
+}
+
+// TestBrokenDirectory checks that each error while a directory is read ends a copy, and that a part which
+// is not copied does not matter.
+func TestBrokenDirectory(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, map[string]string{"a": "a", "app/b": "b", "app/deep/c": "c"})
+	for _, tt := range []struct {
+		of   broken
+		want string
+	}{
+		{broken{dir: "."}, errBroken.Error()}, {broken{dir: "app"}, errBroken.Error()}, {broken{dir: "app/deep"}, errBroken.Error()}, {broken{dir: "other"}, ""},
+		{broken{file: "a"}, errBroken.Error()}, {broken{file: "c"}, errBroken.Error()}, {broken{file: "other"}, ""},
+		{broken{device: "a"}, "a is neither a file"}, {broken{device: "c"}, "app/deep/c is neither a file"},
+	} {
+		s := open(t, dir, "other")
+		tt.of.FS = s.fsys
+		s.fsys = tt.of
+		files, err := s.find(".")
+		if tt.want == "" && (err != nil || len(files) != 6) {
+			t.Errorf("%+v: got %v and error %v, want six files", tt.of, namesOf(files), err)
+		}
+		if tt.want != "" && (err == nil || files != nil || !strings.HasPrefix(err.Error(), `copy ".": `) || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%+v: got %v and error %v, want an error with %q", tt.of, namesOf(files), err, tt.want)
+		}
+	}
+	w := walk{source: open(t, dir), found: map[string]file{}}
+	if err := w.add("none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing file: got error %v", err)
+	}
+}
+
+// TestWalkedOnce checks that the content of a directory that was added is not read again.
+func TestWalkedOnce(t *testing.T) {
+	t.Parallel()
+	w := walk{source: open(t, tree(t, map[string]string{"app/deep/a": "", "app-data": ""})), found: map[string]file{}}
+	must.Do(t, w.add("app"))
+	w.fsys = broken{FS: w.fsys, dir: "app/deep"}
+	must.Do(t, w.add("app/deep"))
+	delete(w.found, "app/deep/a")
+	must.Do(t, w.add("app/deep/a"))
+	must.Do(t, w.add("app-data"))
+	if diff := cmp.Diff([]string{"app", "app-data", "app/deep"}, slices.Sorted(maps.Keys(w.found))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"app"}, w.walked); diff != "" {
+		t.Errorf("directories (-want +got):\n%s", diff)
+	}
+	w = walk{source: w.source, found: map[string]file{}, walked: []string{"."}}
+	must.Do(t, w.add("app-data"))
+	if len(w.found) != 0 {
+		t.Errorf("got %v again", w.found)
+	}
+	for name, want := range map[string]int{".": 0, "a": 1, "a/b": 2, "a/b/c": 3} {
+		if got := depth(name); got != want {
+			t.Errorf("%s: got the depth %d, want %d", name, got, want)
+		}
+	}
+}
+
+// failing is a hash and a writer whose nth write fails, counted from 0.
+type failing struct {
+	hash.Hash
+
+	left int
+}
+
+func (f *failing) Write(p []byte) (int, error) {
+	if f.left--; f.left < 0 {
+		return 0, errBroken
+	}
+	return len(p), nil
+}
+
+// TestFailedWrites checks that a write that fails ends the hash and the archive of each kind of file.
+func TestFailedWrites(t *testing.T) {
+	t.Parallel()
+	s := open(t, tree(t, map[string]string{"dir/file": "text", "empty": "", "link": "-> empty"}))
+	for name, writes := range map[string]int{"dir": 1, "dir/file": 2, "empty": 1, "link": 1} {
+		info, err := s.root.Lstat(name)
+		must.Do(t, err)
+		f := file{name: name, info: info}
+		for n := range writes + 1 {
+			if err := s.digestFile(&failing{left: n}, f); errors.Is(err, errBroken) != (n < writes) {
+				t.Errorf("%s, write %d of the hash fails: got error %v", name, n, err)
+			}
+		}
+		for _, compressed := range []bool{true, false} {
+			if err := s.packInto(t.Context(), &failing{}, []file{f}, compressed); !errors.Is(err, errBroken) {
+				t.Errorf("%s, compressed %v: got error %v", name, compressed, err)
+			}
+		}
+		if err := s.tar(t.Context(), &failing{}, []file{f}); err == nil || !strings.Contains(err.Error(), "pack "+name+": ") {
+			t.Errorf("%s: got error %v, want one with its name", name, err)
+		}
+	}
+	socket, err := fs.Stat(fstest.MapFS{"s": {Mode: fs.ModeSocket}}, "s")
+	must.Do(t, err)
+	if err := s.tar(t.Context(), io.Discard, []file{{name: "s", info: socket}}); err == nil || !strings.Contains(err.Error(), "pack s: ") {
+		t.Errorf("a socket: got error %v", err)
+	}
+	regular, err := fs.Stat(fstest.MapFS{"f": {}}, "f")
+	must.Do(t, err)
+	if of, several := inodeOf(regular); several || of != (inode{}) {
+		t.Errorf("a file that is not on a disk: got the inode %v", of)
 	}
 }
