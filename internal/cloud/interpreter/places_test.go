@@ -215,15 +215,16 @@ func (d dependents) AfterFunc(f func()) (stop func() bool) {
 // long as the server.
 func TestRefusedConnections(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", maxSessionID+1)
+	longest := strings.Repeat("x", maxSessionID)
 	for name, test := range map[string]struct {
 		query  string
 		taken  int
 		status int
+		text   string
 	}{
-		"a long session_id":     {"?session_id=" + long, 0, http.StatusBadRequest},
-		"too many connections":  {"", maxSockets, http.StatusServiceUnavailable},
-		"a malformed handshake": {"", 0, http.StatusBadRequest},
+		"a long session_id":     {"?session_id=" + longest + "x", 0, http.StatusBadRequest, "session_id is longer than 1024 bytes"},
+		"too many connections":  {"", maxSockets, http.StatusServiceUnavailable, "too many connections: the limit of a sandbox is 256"},
+		"a malformed handshake": {"?session_id=" + longest, 0, http.StatusBadRequest, "Bad Request"},
 	} {
 		count := 0
 		s := &Server{ctx: dependents{t.Context(), &count}, sockets: map[*socket]struct{}{}}
@@ -235,8 +236,11 @@ func TestRefusedConnections(t *testing.T) {
 		r.Header.Set("Connection", "upgrade")
 		r.Header.Set("Upgrade", "websocket")
 		s.channels(w, r, &runningKernel{})
-		if w.Code != test.status || count != 0 || len(s.sockets) != test.taken {
-			t.Errorf("%s: got status %d, %d contexts and %d connections, want %d, 0 and %d", name, w.Code, count, len(s.sockets), test.status, test.taken)
+		if w.Code != test.status || !strings.Contains(w.Body.String(), test.text) {
+			t.Errorf("%s: got %d %s, want %d with %q", name, w.Code, w.Body, test.status, test.text)
+		}
+		if count != 0 || len(s.sockets) != test.taken {
+			t.Errorf("%s: got %d contexts and %d connections, want 0 and %d", name, count, len(s.sockets), test.taken)
 		}
 	}
 }
