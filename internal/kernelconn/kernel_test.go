@@ -29,19 +29,21 @@ type mute struct {
 	net.Conn
 
 	fails *atomic.Bool
+	first func() // called before a write fails
 }
 
 var errMute = errors.New("mute")
 
 func (m mute) Write(data []byte) (int, error) {
 	if m.fails.Load() {
+		m.first()
 		return 0, errMute
 	}
 	return m.Conn.Write(data)
 }
 
-// muting makes the writes of the next connection of s fail once fails is set.
-func muting(s *server) (fails *atomic.Bool) {
+// muting makes the writes of the next connection of s fail once fails is set. Before, it calls before.
+func muting(s *server, before func()) (fails *atomic.Bool) {
 	first := true
 	fails = new(atomic.Bool)
 	dial := s.dialer.NetDialContext
@@ -51,7 +53,7 @@ func muting(s *server) (fails *atomic.Bool) {
 			return conn, err
 		}
 		first = false
-		return mute{conn, fails}, nil
+		return mute{conn, fails, before}, nil
 	}}
 	return fails
 }
@@ -61,7 +63,7 @@ func muting(s *server) (fails *atomic.Bool) {
 func TestWritesThatFail(t *testing.T) {
 	t.Parallel()
 	onClock(t, func(t *testing.T, s *server) {
-		fails := muting(s)
+		fails := muting(s, func() {})
 		s.kernel = reading(answerNext)
 		ks := s.kernels()
 		k, err := ks.Open(t.Context(), "", "")
@@ -87,7 +89,7 @@ func TestWritesThatFail(t *testing.T) {
 		}
 	})
 	onClock(t, func(t *testing.T, s *server) {
-		fails := muting(s)
+		fails := muting(s, func() {})
 		s.kernel = reading(answerNext)
 		k, err := s.kernels().Open(t.Context(), "", "")
 		must.Do(t, err)
@@ -103,6 +105,34 @@ func TestWritesThatFail(t *testing.T) {
 			t.Error("the connection goes on")
 		}
 	})
+}
+
+// TestCodeThatIsTooBigWhileItIsSent checks the error of code whose rest cannot be sent, because the server has already refused
+// it.
+func TestCodeThatIsTooBigWhileItIsSent(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[int]error{websocket.CloseMessageTooBig: errTooBig, websocket.CloseGoingAway: errStale} {
+		onClock(t, func(t *testing.T, s *server) {
+			refuse := make(chan struct{})
+			fails := muting(s, func() {
+				close(refuse)
+				<-time.After(time.Minute) // until the reader knows the reason
+			})
+			s.kernel = reading(func(k *jupytertest.Kernel, _ <-chan *jupyter.Message) {
+				<-refuse
+				_ = k.Socket.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(code, ""))
+			})
+			k, err := s.kernels().Open(t.Context(), "", "")
+			must.Do(t, err)
+			fails.Store(true)
+			if _, err := k.send(silently("x")); !errors.Is(err, want) || errors.Is(err, errTooBig) != (want == errTooBig) {
+				t.Errorf("the server ends with %d: got %v, want %v", code, err, want)
+			}
+			if k.unfinished() != nil {
+				t.Error("an execution is left")
+			}
+		})
+	}
 }
 
 // TestCodeThatIsTooBig checks the error of code that the server refuses because of its size, unless the code already
