@@ -6,11 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/gorilla/websocket"
 
@@ -18,15 +18,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
+	"github.com/e2bctl/e2bctl/internal/pipetest"
 )
 
-// closing dials a websocket that serve serves. It returns the number of messages before the close message, and the
+// closing dials a websocket that serve serves, in a bubble. It returns the number of messages before the close message, and the
 // close message.
 func closing(t *testing.T, serve http.HandlerFunc) (int, *websocket.CloseError) {
 	t.Helper()
-	server := httptest.NewServer(serve)
-	defer server.Close()
-	conn, res, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(server.URL, "http")+"?session_id=s", nil)
+	dialer := websocket.Dialer{NetDialContext: pipetest.Serve(t, serve).DialContext}
+	conn, res, err := dialer.DialContext(t.Context(), "ws://sandbox/?session_id=s", nil)
 	must.Do(t, err)
 	defer res.Body.Close()
 	defer conn.Close()
@@ -57,27 +57,29 @@ func TestConnectionsThatGetNoBuffer(t *testing.T) {
 		"it was replaced":        {1, false, websocket.CloseGoingAway, errReplaced},
 		"no room":                {maxSockets, false, websocket.CloseTryAgainLater, errNoBuffer},
 	} {
-		sessions := make([]string, tt.sessions)
-		if tt.sessions == 1 {
-			sessions[0] = "s"
-		}
-		s, buffers := newBuffers(t, sessions...)
-		for _, b := range buffers {
-			b.attach(&socket{number: 1 << 20, shut: func() {}})
-		}
-		k := s.kernels[0]
-		if tt.removed {
-			s.removeKernel(k)
-		}
-		n, end := closing(t, func(w http.ResponseWriter, r *http.Request) { s.channels(w, r, k) })
-		if n != 0 || end.Code != tt.code || end.Text != tt.reason.Error() {
-			t.Errorf("%s: got %d messages and %v, want %d %v", name, n, end, tt.code, tt.reason)
-		}
-		s.work.Wait()
-		if len(s.sockets) != 0 || len(s.buffers) != tt.sessions || !s.mu.TryLock() {
-			t.Fatalf("%s: %d connections and %d buffers are left, or the server is locked", name, len(s.sockets), len(s.buffers))
-		}
-		s.mu.Unlock()
+		synctest.Test(t, func(t *testing.T) {
+			sessions := make([]string, tt.sessions)
+			if tt.sessions == 1 {
+				sessions[0] = "s"
+			}
+			s, buffers := newBuffers(t, sessions...)
+			for _, b := range buffers {
+				b.attach(&socket{number: 1 << 20, shut: func() {}})
+			}
+			k := s.kernels[0]
+			if tt.removed {
+				s.removeKernel(k)
+			}
+			n, end := closing(t, func(w http.ResponseWriter, r *http.Request) { s.channels(w, r, k) })
+			if n != 0 || end.Code != tt.code || end.Text != tt.reason.Error() {
+				t.Errorf("%s: got %d messages and %v, want %d %v", name, n, end, tt.code, tt.reason)
+			}
+			s.work.Wait()
+			if len(s.sockets) != 0 || len(s.buffers) != tt.sessions || !s.mu.TryLock() {
+				t.Fatalf("%s: %d connections and %d buffers are left, or the server is locked", name, len(s.sockets), len(s.buffers))
+			}
+			s.mu.Unlock()
+		})
 	}
 }
 
@@ -89,25 +91,27 @@ func TestLastMessagesOfAConnection(t *testing.T) {
 		code   int
 		reason string
 	}{{false, websocket.CloseGoingAway, ""}, {true, websocket.ClosePolicyViolation, "too slow: messages were lost"}} {
-		b := &sessionBuffer{own: "o", wake: make(chan struct{}, 1), changed: make(chan struct{})}
-		for range 3 {
-			b.put(&jupyter.Message{Channel: jupyter.IOPub, Header: jupyter.NewHeader("stream", "o", "u"), Content: json.RawMessage(`{}`)}, absentBytes, false)
-		}
-		b.next() // the first one was sent
-		n, end := closing(t, func(w http.ResponseWriter, r *http.Request) {
-			conn, err := upgrader.Upgrade(w, r, nil)
-			if err != nil {
-				t.Error(err)
-				return
+		synctest.Test(t, func(t *testing.T) {
+			b := &sessionBuffer{own: "o", wake: make(chan struct{}, 1), changed: make(chan struct{})}
+			for range 3 {
+				b.put(&jupyter.Message{Channel: jupyter.IOPub, Header: jupyter.NewHeader("stream", "o", "u"), Content: json.RawMessage(`{}`)}, absentBytes, false)
 			}
-			defer conn.Close()
-			so := &socket{conn: conn, buffer: b, ctx: t.Context()}
-			so.lost.Store(tt.lost)
-			so.end()
+			b.next() // the first one was sent
+			n, end := closing(t, func(w http.ResponseWriter, r *http.Request) {
+				conn, err := upgrader.Upgrade(w, r, nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer conn.Close()
+				so := &socket{conn: conn, buffer: b, ctx: t.Context()}
+				so.lost.Store(tt.lost)
+				so.end()
+			})
+			if n != 2 || end.Code != tt.code || end.Text != tt.reason {
+				t.Errorf("lost %v: got %d messages and %v, want 2 and %d %s", tt.lost, n, end, tt.code, tt.reason)
+			}
 		})
-		if n != 2 || end.Code != tt.code || end.Text != tt.reason {
-			t.Errorf("lost %v: got %d messages and %v, want 2 and %d %s", tt.lost, n, end, tt.code, tt.reason)
-		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -25,6 +26,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
+	"github.com/e2bctl/e2bctl/internal/pipetest"
 )
 
 // A sandbox has as many connections as it may, each with a number above those before it, and the
@@ -270,70 +272,71 @@ func TestBufferThatMissedAMessage(t *testing.T) {
 // unconfirmed bytes, also while further messages wait, and once when no message has come for a while.
 func TestPositionsAreAsked(t *testing.T) {
 	t.Parallel()
-	const messages, size = 50, 16 << 10
-	b := &sessionBuffer{own: "o", wake: make(chan struct{}, 1), changed: make(chan struct{})}
-	content := json.RawMessage(`"` + strings.Repeat("x", size) + `"`)
-	header := jupyter.NewHeader("stream", "o", "u")
-	put := func() {
-		if !b.put(&jupyter.Message{Channel: jupyter.IOPub, Header: header, Content: content}, absentBytes, false) {
-			t.Error("the messages do not fit")
-		}
-	}
-	for range messages {
-		put()
-	}
-	var served sync.WaitGroup
-	defer served.Wait()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		served.Add(1)
-		defer served.Done()
-		hijacked := &gathering{ResponseWriter: w}
-		conn, err := upgrader.Upgrade(hijacked, r, nil)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		so := &socket{server: &Server{ping: time.Hour}, session: "s", conn: conn, writes: hijacked.conn, buffer: b, ctx: ctx, shut: cancel}
-		so.write()
-	}))
-	defer server.Close()
-	conn, res, err := websocket.DefaultDialer.DialContext(ctx, "ws"+strings.TrimPrefix(server.URL, "http"), nil)
-	must.Do(t, err)
-	defer conn.Close()
-	defer res.Body.Close()
-	must.Do(t, conn.SetReadDeadline(time.Now().Add(patience.Limit)))
-	var asked, want []uint64
-	last := errors.New("the last message was asked about")
-	conn.SetPingHandler(func(payload string) error {
-		position := binary.BigEndian.Uint64([]byte(payload))
-		if asked = append(asked, position); position > messages {
-			return last
-		}
-		if position == messages && asked[max(0, len(asked)-2)] != messages {
-			for range 2 { // without a message, there is nothing to ask about
-				b.poke()
-				patience.Until(t, "the token to be taken", func() bool { return len(b.wake) == 0 })
+	synctest.Test(t, func(t *testing.T) {
+		const messages, size = 50, 16 << 10
+		b := &sessionBuffer{own: "o", wake: make(chan struct{}, 1), changed: make(chan struct{})}
+		content := json.RawMessage(`"` + strings.Repeat("x", size) + `"`)
+		header := jupyter.NewHeader("stream", "o", "u")
+		put := func() {
+			if !b.put(&jupyter.Message{Channel: jupyter.IOPub, Header: header, Content: content}, absentBytes, false) {
+				t.Error("the messages do not fit")
 			}
+		}
+		for range messages {
 			put()
 		}
-		return nil
+		var served sync.WaitGroup
+		defer served.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		transport := pipetest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			served.Add(1)
+			defer served.Done()
+			hijacked := &gathering{ResponseWriter: w}
+			conn, err := upgrader.Upgrade(hijacked, r, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			so := &socket{server: &Server{ping: time.Hour}, session: "s", conn: conn, writes: hijacked.conn, buffer: b, ctx: ctx, shut: cancel}
+			so.write()
+		}))
+		conn, res, err := (&websocket.Dialer{NetDialContext: transport.DialContext}).DialContext(ctx, "ws://sandbox", nil)
+		must.Do(t, err)
+		defer conn.Close()
+		defer res.Body.Close()
+		must.Do(t, conn.SetReadDeadline(patience.Deadline()))
+		var asked, want []uint64
+		last := errors.New("the last message was asked about")
+		conn.SetPingHandler(func(payload string) error {
+			position := binary.BigEndian.Uint64([]byte(payload))
+			if asked = append(asked, position); position > messages {
+				return last
+			}
+			if position == messages && asked[max(0, len(asked)-2)] != messages {
+				for range 2 { // without a message, there is nothing to ask about
+					b.poke()
+					patience.Until(t, "the token to be taken", func() bool { return len(b.wake) == 0 })
+				}
+				put()
+			}
+			return nil
+		})
+		bytes := 0
+		for n := uint64(1); ; n++ {
+			var data []byte
+			if _, data, err = conn.ReadMessage(); err != nil {
+				break
+			}
+			if bytes += len(data); bytes > unconfirmed || n >= messages {
+				want, bytes = append(want, n), 0
+			}
+		}
+		must.Is(t, err, last)
+		if !slices.Equal(asked, want) || len(want) < 3 {
+			t.Errorf("asked after the messages %d, want %d", asked, want)
+		}
 	})
-	bytes := 0
-	for n := uint64(1); ; n++ {
-		var data []byte
-		if _, data, err = conn.ReadMessage(); err != nil {
-			break
-		}
-		if bytes += len(data); bytes > unconfirmed || n >= messages {
-			want, bytes = append(want, n), 0
-		}
-	}
-	must.Is(t, err, last)
-	if !slices.Equal(asked, want) || len(want) < 3 {
-		t.Errorf("asked after the messages %d, want %d", asked, want)
-	}
 }
 
 // TestRefusalOfARequest checks the two messages that clients wait for after a request that is not
