@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	coder "github.com/coder/websocket"
 	gorilla "github.com/gorilla/websocket"
@@ -269,21 +268,6 @@ func TestOriginTokenAndUnknownKernel(t *testing.T) {
 	}
 }
 
-func TestSameSessionReplacesTheConnection(t *testing.T) {
-	t.Parallel()
-	p := serve(t, "")
-	id := p.defaultID(t)
-	first := p.dial(t, id, "?session_id=a", nil)
-	p.dial(t, id, "?session_id=b", nil)
-	second := p.dial(t, id, "?session_id=a", nil)
-	if _, _, err := first.ws.Read(t.Context()); coder.CloseStatus(err) != coder.StatusGoingAway {
-		t.Errorf("the first connection: %v, want close status coder.StatusGoingAway", err)
-	}
-	if got := second.until(second.execute("1", false)); !strings.Contains(types(got), "execute_result") {
-		t.Errorf("got %s, want %q in it", types(got), "execute_result")
-	}
-}
-
 // An earlier request of a session does not replace a later one, however late it
 // is handled.
 func TestEarlierRequestDoesNotReplaceALaterOne(t *testing.T) {
@@ -303,18 +287,6 @@ func TestEarlierRequestDoesNotReplaceALaterOne(t *testing.T) {
 		t.Errorf("got %v, %v, want no b and errReplaced", b, err)
 	}
 	later.until(later.execute("2", false))
-}
-
-func TestMalformedMessageEndsTheConnection(t *testing.T) {
-	t.Parallel()
-	p := serve(t, "")
-	for _, frame := range []string{"{", `{"channel":"nowhere","header":{}}`, `{"channel":"shell","header":{}}`} {
-		ws := p.dial(t, p.defaultID(t), "", nil)
-		must.Do(t, ws.ws.Write(t.Context(), coder.MessageText, []byte(frame)))
-		if _, _, err := ws.ws.Read(t.Context()); coder.CloseStatus(err) != coder.StatusInvalidFramePayloadData {
-			t.Errorf("%s: got %v, want close status coder.StatusInvalidFramePayloadData", frame, err)
-		}
-	}
 }
 
 // smolagents' messages have no date and no channel, and it stops reading at the
@@ -358,26 +330,6 @@ func TestClientThatDoesNotRead(t *testing.T) {
 			}
 			return
 		}
-	}
-}
-
-// A client that no longer answers pings is gone; one that is only silent is not.
-func TestClientThatIsGone(t *testing.T) {
-	t.Parallel()
-	p := serve(t, "")
-	p.ping = time.Second // a busy machine answers within maxPings of these
-	id := p.defaultID(t)
-	silent := p.dial(t, id, "", nil)
-	reads := make(chan error, 1)
-	go func() { _, _, err := silent.ws.Read(t.Context()); reads <- err }() // Read answers pings, too
-	p.dial(t, id, "", nil)                                                 // this one is not read
-	k := p.kernelByID(id)
-	patience.Until(t, "one connection is left", func() bool { return p.connections(k) == 1 })
-	if got := silent.send(jupyter.Shell, "kernel_info_request", struct{}{}, jupyter.Header{}); got.MsgID == "" {
-		t.Error("nothing was sent")
-	}
-	if err := <-reads; err != nil {
-		t.Errorf("the silent one was cut: %v", err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/gorilla/websocket"
 
@@ -159,5 +160,99 @@ func TestBrokenKernels(t *testing.T) {
 	}
 	if len(s.kernels) != 1 || len(s.sessions) != 0 {
 		t.Errorf("there are %d kernels and %d sessions, want only the default", len(s.kernels), len(s.sessions))
+	}
+}
+
+// dialing returns a function that opens a websocket to the first kernel of a server, in a bubble.
+func dialing(t *testing.T, s *Server) func(query string) *websocket.Conn {
+	t.Helper()
+	dialer := websocket.Dialer{NetDialContext: pipetest.Serve(t, s.Jupyter()).DialContext}
+	return func(query string) *websocket.Conn {
+		t.Helper()
+		conn, res, err := dialer.DialContext(t.Context(), "ws://sandbox/api/kernels/"+s.DefaultID()+"/channels"+query, nil)
+		must.Do(t, err)
+		must.Do(t, res.Body.Close())
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+}
+
+// TestSameSessionReplacesTheConnection checks that a connection takes the place of the one that its session has, and of
+// no other.
+func TestSameSessionReplacesTheConnection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := withoutPython(t)
+		dial := dialing(t, s)
+		first := dial("?session_id=a")
+		dial("?session_id=b")
+		second := dial("?session_id=a")
+		var err error
+		for err == nil {
+			_, _, err = first.ReadMessage()
+		}
+		synctest.Wait()
+		if n := s.connections(s.kernels[0]); !websocket.IsCloseError(err, websocket.CloseGoingAway) || n != 2 || len(s.buffers) != 2 {
+			t.Errorf("the first connection ended with %v, and %d connections and %d buffers are left, want 2", err, n, len(s.buffers))
+		}
+		must.Do(t, second.WriteMessage(websocket.TextMessage, []byte(`{"channel":"control","header":{"msg_id":"m","msg_type":"debug_request"},"content":{}}`)))
+		for {
+			_, data, err := second.ReadMessage()
+			must.Do(t, err)
+			if strings.Contains(string(data), "debug_reply") {
+				break
+			}
+		}
+	})
+}
+
+// TestMalformedMessageEndsTheConnection checks the end of a connection whose client sends what is no message.
+func TestMalformedMessageEndsTheConnection(t *testing.T) {
+	t.Parallel()
+	for _, frame := range []string{"{", `{"channel":"nowhere","header":{}}`, `{"channel":"shell","header":{}}`} {
+		synctest.Test(t, func(t *testing.T) {
+			s := withoutPython(t)
+			conn := dialing(t, s)("")
+			began := time.Now()
+			must.Do(t, conn.WriteMessage(websocket.TextMessage, []byte(frame)))
+			var err error
+			for err == nil {
+				_, _, err = conn.ReadMessage()
+			}
+			if !websocket.IsCloseError(err, websocket.CloseInvalidFramePayloadData) || time.Since(began) >= pingInterval {
+				t.Errorf("%s: got %v after %v, want a close message about it", frame, err, time.Since(began))
+			}
+		})
+	}
+}
+
+// TestUnansweredPings checks after how many pings without an answer a connection ends, and that each answer counts.
+func TestUnansweredPings(t *testing.T) {
+	t.Parallel()
+	for every, took := range map[int]time.Duration{1: time.Hour, maxPings: time.Hour, maxPings + 1: (maxPings + 1) * pingInterval} {
+		synctest.Test(t, func(t *testing.T) {
+			s := withoutPython(t)
+			began := time.Now()
+			conn := dialing(t, s)("")
+			var err error
+			pings, answer := 0, conn.PingHandler()
+			conn.SetPingHandler(func(payload string) error {
+				if pings++; pings%every != 0 {
+					return nil
+				}
+				return answer(payload)
+			})
+			time.AfterFunc(time.Hour, func() { must.Do(t, s.Close()) })
+			for err == nil {
+				_, _, err = conn.ReadMessage()
+			}
+			if got := time.Since(began); got != took || websocket.IsCloseError(err, websocket.CloseGoingAway) != (took == time.Hour) {
+				t.Errorf("each %d. ping is answered: the connection ended after %v with %v, want after %v", every, got, err, took)
+			}
+			synctest.Wait()
+			if len(s.sockets) > 0 || len(s.buffers) > 0 {
+				t.Errorf("%d connections and %d buffers are left", len(s.sockets), len(s.buffers))
+			}
+		})
 	}
 }
