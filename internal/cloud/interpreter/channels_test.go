@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	coder "github.com/coder/websocket"
 	gorilla "github.com/gorilla/websocket"
@@ -16,6 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
+	"github.com/e2bctl/e2bctl/internal/pipetest"
 )
 
 // peer is a websocket client of the kernel made with another library than ours.
@@ -230,42 +232,48 @@ func TestAnswerThatComesTwice(t *testing.T) {
 
 func TestOriginTokenAndUnknownKernel(t *testing.T) {
 	t.Parallel()
-	p := serve(t, "secret")
-	id := p.defaultID(t)
-	url := "ws" + strings.TrimPrefix(p.jupyter, "http") + "/api/kernels/"
-	host := strings.TrimPrefix(p.jupyter, "http://")
-	for _, test := range []struct {
-		url    string
-		header http.Header
-		status int
-	}{
-		{url + id + "/channels", nil, 403},
-		{url + id + "/channels?token=wrong", nil, 403},
-		{url + id + "/channels?token=secret", nil, 101},
-		{url + id + "/channels", http.Header{"X-Access-Token": {"secret"}}, 101},
-		{url + id + "/channels", http.Header{"Authorization": {"token secret"}}, 101},
-		{url + id + "/channels", http.Header{"Authorization": {"Bearer secret"}}, 101},
-		{url + id + "/channels?token=secret", http.Header{"Origin": {"http://" + host}}, 101},
-		{url + id + "/channels?token=secret", http.Header{"Origin": {"http://evil.example"}}, 403},
-		{url + "nobody/channels?token=secret", nil, 404},
-		{url + id + "/channels?token=secret", http.Header{"Origin": {"null"}}, 403},
-	} {
-		ws, response, err := gorilla.DefaultDialer.DialContext(t.Context(), test.url, test.header)
-		if response == nil {
-			t.Fatalf("got %v, want a response", err)
+	synctest.Test(t, func(t *testing.T) {
+		s := withoutPython(t)
+		s.options.Token = func() string { return "secret" }
+		transport := pipetest.Serve(t, s.Jupyter())
+		dialer, id := gorilla.Dialer{NetDialContext: transport.DialContext}, s.DefaultID()
+		for _, test := range []struct {
+			path   string
+			header http.Header
+			status int
+		}{
+			{id + "/channels", nil, 403},
+			{id + "/channels?token=wrong", nil, 403},
+			{id + "/channels?token=secret", nil, 101},
+			{id + "/channels", http.Header{"X-Access-Token": {"secret"}}, 101},
+			{id + "/channels", http.Header{"Authorization": {"token secret"}}, 101},
+			{id + "/channels", http.Header{"Authorization": {"Bearer  secret "}}, 101},
+			{id + "/channels", http.Header{"Authorization": {"basic secret"}}, 403},
+			{id + "/channels", http.Header{"Authorization": {"secret"}}, 403},
+			{id + "/channels?token=secret", http.Header{"Origin": {"http://sandbox"}}, 101},
+			{id + "/channels?token=secret", http.Header{"Origin": {"http://evil.example"}}, 403},
+			{"nobody/channels?token=secret", nil, 404},
+			{id + "/channels?token=secret", http.Header{"Origin": {"null"}}, 403},
+		} {
+			ws, response, err := dialer.DialContext(t.Context(), "ws://sandbox/api/kernels/"+test.path, test.header)
+			if response == nil {
+				t.Fatalf("got %v, want a response", err)
+			}
+			if response.StatusCode != test.status {
+				t.Errorf("%s %v: got %d, want %d", test.path, test.header, response.StatusCode, test.status)
+			}
+			must.Do(t, response.Body.Close())
+			if ws != nil {
+				must.Do(t, ws.Close())
+			}
 		}
-		if response.StatusCode != test.status {
-			t.Errorf("%s %v: %d, want %d", strings.TrimPrefix(test.url, url), test.header, response.StatusCode, test.status)
+		p := &ports{client: &http.Client{Transport: transport}}
+		for origin, want := range map[string]int{"http://sandbox": 201, "HTTP://SANDBOX": 201, "http://evil.example": 403, "null": 403, "%": 403} {
+			if status, body := p.call(t, t.Context(), http.MethodPost, "http://sandbox/api/kernels?token=secret", "{}", "Origin", origin); status != want {
+				t.Errorf("Origin %s: got %d %s, want %d", origin, status, body, want)
+			}
 		}
-		if ws != nil {
-			ws.Close()
-		}
-	}
-	for origin, want := range map[string]int{"http://" + host: 201, "HTTP://" + strings.ToUpper(host): 201, "http://evil.example": 403, "null": 403, "%": 403} {
-		if status, body := p.call(t, t.Context(), http.MethodPost, p.jupyter+"/api/kernels?token=secret", "{}", "Origin", origin); status != want {
-			t.Errorf("Origin %s: %d %s, want %d", origin, status, body, want)
-		}
-	}
+	})
 }
 
 // An earlier request of a session does not replace a later one, however late it
