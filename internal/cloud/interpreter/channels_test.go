@@ -280,21 +280,24 @@ func TestOriginTokenAndUnknownKernel(t *testing.T) {
 // is handled.
 func TestEarlierRequestDoesNotReplaceALaterOne(t *testing.T) {
 	t.Parallel()
-	p := serve(t, "")
-	id := p.defaultID(t)
-	earlier := &socket{session: "a", kernel: p.kernelByID(id), done: make(chan struct{})}
-	earlier.ctx, earlier.shut = context.WithCancel(t.Context())
-	defer earlier.shut()
-	if !p.addSocket(earlier) {
-		t.Fatal("no room")
-	}
-	defer p.removeSocket(earlier)
-	later := p.dial(t, id, "?session_id=a", nil)
-	later.until(later.execute("1", false)) // it is attached
-	if b, err := p.openBuffer(earlier); b != nil || !errors.Is(err, errReplaced) {
-		t.Errorf("got %v, %v, want no b and errReplaced", b, err)
-	}
-	later.until(later.execute("2", false))
+	synctest.Test(t, func(t *testing.T) {
+		s := withoutPython(t)
+		earlier := &socket{session: "a", kernel: s.kernels[0], done: make(chan struct{})}
+		earlier.ctx, earlier.shut = context.WithCancel(t.Context())
+		defer earlier.shut()
+		if !s.addSocket(earlier) {
+			t.Fatal("no room")
+		}
+		defer s.removeSocket(earlier)
+		dialing(t, s)("?session_id=a")
+		synctest.Wait() // the later one is attached
+		if b, err := s.openBuffer(earlier); b != nil || !errors.Is(err, errReplaced) {
+			t.Errorf("got %v, %v, want no buffer and %v", b, err, errReplaced)
+		}
+		if len(s.buffers) != 1 || s.buffers[0].reader == nil || s.buffers[0].reader.number != earlier.number+1 {
+			t.Errorf("%d buffers are there, want that of the later connection", len(s.buffers))
+		}
+	})
 }
 
 // smolagents' messages have no date and no channel, and it stops reading at the
