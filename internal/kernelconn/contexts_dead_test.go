@@ -2,7 +2,6 @@ package kernelconn
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
@@ -19,7 +19,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 	"github.com/e2bctl/e2bctl/internal/must"
-	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // mortalKernels are contexts behind an interpreter and a Jupyter server like those
@@ -37,13 +36,17 @@ type mortalKernels struct {
 	asked    []string            // requests to Jupyter
 }
 
-func newMortalKernels(t *testing.T) *mortalKernels {
-	m := &mortalKernels{
-		server: newServer(t), dead: map[string]bool{}, sockets: map[string][]*jupytertest.Kernel{}, runs: map[string][]string{},
-		contexts: []Context{{ID: "python-0", Language: "python", Cwd: "/home/user"}, {ID: "javascript-0", Language: "javascript", Cwd: "/home/user"}},
-	}
-	m.server.contexts, m.rest, m.socket = m.serveContexts, m.serveKernels, m.serveSocket
-	return m
+// withMortals calls f in a bubble, with the contexts that a sandbox has at first.
+func withMortals(t *testing.T, f func(t *testing.T, m *mortalKernels)) {
+	t.Helper()
+	onClock(t, func(t *testing.T, s *server) {
+		m := &mortalKernels{
+			server: s, dead: map[string]bool{}, sockets: map[string][]*jupytertest.Kernel{}, runs: map[string][]string{},
+			contexts: []Context{{ID: "python-0", Language: "python", Cwd: "/home/user"}, {ID: "javascript-0", Language: "javascript", Cwd: "/home/user"}},
+		}
+		s.contexts, s.rest, s.socket = m.serveContexts, m.serveKernels, m.serveSocket
+		f(t, m)
+	})
 }
 
 func (m *mortalKernels) serveContexts(w http.ResponseWriter, r *http.Request) {
@@ -161,15 +164,16 @@ func (m *mortalKernels) ran(id string) []string {
 	return slices.Clone(m.runs[id])
 }
 
-// hearOfLoss waits until all clients know that a context lost its variables: then
-// they have ended their connections.
+// hearOfLoss checks that all clients have ended their connections to a context, because they know that it lost its
+// variables.
 func (m *mortalKernels) hearOfLoss(t *testing.T, id string) {
 	t.Helper()
-	patience.Until(t, "the loss is noticed", func() bool {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return len(m.sockets[id]) == 0
-	})
+	synctest.Wait()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := len(m.sockets[id]); n > 0 {
+		t.Errorf("%d connections to %s are left, want that its loss is noticed", n, id)
+	}
 }
 
 // runIn runs code in a context.
@@ -196,45 +200,46 @@ func TestDeadContextIsReplaced(t *testing.T) {
 	for name, create := range map[string]bool{"default": false, "created": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := newMortalKernels(t)
-			ks := m.kernels()
-			in, at := "", "python-0"
-			if create {
-				made, err := ks.Create(t.Context(), Context{Language: "python", Cwd: "/srv"})
-				must.Do(t, err)
-				in, at = made.ID, made.ID
-			}
-			for range 3 {
-				if err := runIn(t, ks, in, "die"); !errors.Is(err, ErrDied) {
-					t.Fatalf("in %s: %v", at, err)
+			withMortals(t, func(t *testing.T, m *mortalKernels) {
+				ks := m.kernels()
+				in, at := "", "python-0"
+				if create {
+					made, err := ks.Create(t.Context(), Context{Language: "python", Cwd: "/srv"})
+					must.Do(t, err)
+					in, at = made.ID, made.ID
 				}
-				if err := runIn(t, ks, in, "next"); err != nil {
-					t.Fatalf("after %s: %v", at, err)
+				for range 3 {
+					if err := runIn(t, ks, in, "die"); !errors.Is(err, ErrDied) {
+						t.Fatalf("in %s: %v", at, err)
+					}
+					if err := runIn(t, ks, in, "next"); err != nil {
+						t.Fatalf("after %s: %v", at, err)
+					}
+					m.mu.Lock()
+					fresh := m.contexts[len(m.contexts)-1]
+					m.mu.Unlock()
+					if got := m.ran(fresh.ID); fresh.ID == at || !slices.Equal(got, []string{"next"}) {
+						t.Errorf("%s, in place of %s, ran %q, want another context and only the last code", fresh.ID, at, got)
+					}
+					if fresh.Language != "python" || create && fresh.Cwd != "/srv" {
+						t.Errorf("%+v, in place of %s, want its language and directory", fresh, at)
+					}
+					if listed := contextIDs(t, ks); slices.Contains(listed, at) || !slices.Contains(listed, fresh.ID) {
+						t.Errorf("%q are listed after %s died", listed, at)
+					}
+					at = fresh.ID
+				}
+				k, err := ks.Open(t.Context(), in, "")
+				must.Do(t, err)
+				if err := k.Interrupt(t.Context()); err != nil {
+					t.Errorf("interrupt what took its place: %v", err)
 				}
 				m.mu.Lock()
-				fresh := m.contexts[len(m.contexts)-1]
-				m.mu.Unlock()
-				if got := m.ran(fresh.ID); fresh.ID == at || !slices.Equal(got, []string{"next"}) {
-					t.Errorf("%s, in place of %s, ran %q, want another context and only the last code", fresh.ID, at, got)
+				defer m.mu.Unlock()
+				if want := "POST /api/kernels/" + at + "/interrupt"; !slices.Contains(m.asked, want) {
+					t.Errorf("%q were asked, want %q", m.asked, want)
 				}
-				if fresh.Language != "python" || create && fresh.Cwd != "/srv" {
-					t.Errorf("%+v, in place of %s, want its language and directory", fresh, at)
-				}
-				if listed := contextIDs(t, ks); slices.Contains(listed, at) || !slices.Contains(listed, fresh.ID) {
-					t.Errorf("%q are listed after %s died", listed, at)
-				}
-				at = fresh.ID
-			}
-			k, err := ks.Open(t.Context(), in, "")
-			must.Do(t, err)
-			if err := k.Interrupt(t.Context()); err != nil {
-				t.Errorf("interrupt what took its place: %v", err)
-			}
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			if want := "POST /api/kernels/" + at + "/interrupt"; !slices.Contains(m.asked, want) {
-				t.Errorf("%q were asked, want %q", m.asked, want)
-			}
+			})
 		})
 	}
 }
@@ -243,33 +248,34 @@ func TestDeadContextIsReplaced(t *testing.T) {
 // call, which names the cause, and that calls succeed afterwards.
 func TestContextsFail(t *testing.T) {
 	t.Parallel()
-	m := newMortalKernels(t)
-	ks := m.kernels()
-	fail := func(method string) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.fails = method
-	}
-	wantError := func(want string, err error) {
-		t.Helper()
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "no room") {
-			t.Errorf("got %v, want an error with %q and the cause", err, want)
+	withMortals(t, func(t *testing.T, m *mortalKernels) {
+		ks := m.kernels()
+		fail := func(method string) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.fails = method
 		}
-	}
-	fail(http.MethodGet)
-	_, err := ks.Contexts(t.Context())
-	wantError("GET /contexts", err)
-	wantError("list contexts: ", runIn(t, ks, "", "code"))
-	fail("")
-	made, err := ks.Create(t.Context(), Context{Language: "python"})
-	must.Do(t, err)
-	must.Is(t, runIn(t, ks, made.ID, "die"), ErrDied)
-	fail(http.MethodPost)
-	wantError("create a context in place of "+made.ID, runIn(t, ks, made.ID, "code"))
-	_, err = ks.Create(t.Context(), Context{Language: "python"})
-	wantError("POST /contexts", err)
-	fail("")
-	must.Do(t, runIn(t, ks, made.ID, "code"))
+		wantError := func(want string, err error) {
+			t.Helper()
+			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "no room") {
+				t.Errorf("got %v, want an error with %q and the cause", err, want)
+			}
+		}
+		fail(http.MethodGet)
+		_, err := ks.Contexts(t.Context())
+		wantError("GET /contexts", err)
+		wantError("list contexts: ", runIn(t, ks, "", "code"))
+		fail("")
+		made, err := ks.Create(t.Context(), Context{Language: "python"})
+		must.Do(t, err)
+		must.Is(t, runIn(t, ks, made.ID, "die"), ErrDied)
+		fail(http.MethodPost)
+		wantError("create a context in place of "+made.ID, runIn(t, ks, made.ID, "code"))
+		_, err = ks.Create(t.Context(), Context{Language: "python"})
+		wantError("POST /contexts", err)
+		fail("")
+		must.Do(t, runIn(t, ks, made.ID, "code"))
+	})
 }
 
 // A death between two calls is reported to the next call, once.
@@ -278,25 +284,26 @@ func TestContextDiesBetweenCalls(t *testing.T) {
 	for name, create := range map[string]bool{"default": false, "created": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := newMortalKernels(t)
-			ks := m.kernels()
-			in, at := "", "python-0"
-			if create {
-				made, err := ks.Create(t.Context(), Context{Language: "python"})
-				must.Do(t, err)
-				in, at = made.ID, made.ID
-			}
-			must.Do(t, runIn(t, ks, in, "x"))
-			m.mu.Lock()
-			m.die(at)
-			m.mu.Unlock()
-			m.hearOfLoss(t, at)
-			if err := runIn(t, ks, in, "x"); !errors.Is(err, ErrRestarted) {
-				t.Errorf("the next: %v", err)
-			}
-			if err := runIn(t, ks, in, "x"); err != nil {
-				t.Errorf("the one after that: %v", err)
-			}
+			withMortals(t, func(t *testing.T, m *mortalKernels) {
+				ks := m.kernels()
+				in, at := "", "python-0"
+				if create {
+					made, err := ks.Create(t.Context(), Context{Language: "python"})
+					must.Do(t, err)
+					in, at = made.ID, made.ID
+				}
+				must.Do(t, runIn(t, ks, in, "x"))
+				m.mu.Lock()
+				m.die(at)
+				m.mu.Unlock()
+				m.hearOfLoss(t, at)
+				if err := runIn(t, ks, in, "x"); !errors.Is(err, ErrRestarted) {
+					t.Errorf("the next: %v", err)
+				}
+				if err := runIn(t, ks, in, "x"); err != nil {
+					t.Errorf("the one after that: %v", err)
+				}
+			})
 		})
 	}
 }
@@ -305,155 +312,151 @@ func TestContextDiesBetweenCalls(t *testing.T) {
 // is still recognized as code of the same context.
 func TestDeadContextHasNames(t *testing.T) {
 	t.Parallel()
-	m := newMortalKernels(t)
-	ks := m.kernels()
-	made, err := ks.Create(t.Context(), Context{Language: "python"})
-	must.Do(t, err)
-	for _, id := range []string{"python-0", made.ID} {
-		within := WithWaiting(t.Context(), testSandbox, id)
-		for _, code := range []string{"die", "x"} {
-			if err := runIn(t, ks, id, code); code == "x" && err != nil {
-				t.Fatalf("%s: %v", id, err)
+	withMortals(t, func(t *testing.T, m *mortalKernels) {
+		ks := m.kernels()
+		made, err := ks.Create(t.Context(), Context{Language: "python"})
+		must.Do(t, err)
+		for _, id := range []string{"python-0", made.ID} {
+			within := WithWaiting(t.Context(), testSandbox, id)
+			for _, code := range []string{"die", "x"} {
+				if err := runIn(t, ks, id, code); code == "x" && err != nil {
+					t.Fatalf("%s: %v", id, err)
+				}
+			}
+			ids := contextIDs(t, ks)
+			for _, name := range []string{id, ids[len(ids)-1]} {
+				if _, err := ks.Execute(within, Call{Context: name}); !errors.Is(err, ErrSameContext) {
+					t.Errorf("%s from %s: %v", name, id, err)
+				}
 			}
 		}
-		ids := contextIDs(t, ks)
-		for _, name := range []string{id, ids[len(ids)-1]} {
-			if _, err := ks.Execute(within, Call{Context: name}); !errors.Is(err, ErrSameContext) {
-				t.Errorf("%s from %s: %v", name, id, err)
-			}
-		}
-	}
+	})
 }
 
 // Contexts.Restart and Contexts.Remove end a dead context, which the interpreter
 // cannot do.
 func TestEndDeadContext(t *testing.T) {
 	t.Parallel()
-	m := newMortalKernels(t)
-	ks := m.kernels()
-	made, err := ks.Create(t.Context(), Context{Language: "python"})
-	must.Do(t, err)
-	for _, in := range []string{"", made.ID} {
-		for _, told := range []bool{true, false} { // whether a call learns of the death
-			if told {
-				if err := runIn(t, ks, in, "die"); !errors.Is(err, ErrDied) {
-					t.Fatal(err)
+	withMortals(t, func(t *testing.T, m *mortalKernels) {
+		ks := m.kernels()
+		made, err := ks.Create(t.Context(), Context{Language: "python"})
+		must.Do(t, err)
+		for _, in := range []string{"", made.ID} {
+			for _, told := range []bool{true, false} { // whether a call learns of the death
+				if told {
+					if err := runIn(t, ks, in, "die"); !errors.Is(err, ErrDied) {
+						t.Fatal(err)
+					}
+				} else {
+					m.mu.Lock()
+					last := m.contexts[len(m.contexts)-1].ID
+					m.die(last)
+					m.mu.Unlock()
+					m.hearOfLoss(t, last)
 				}
-			} else {
-				m.mu.Lock()
-				last := m.contexts[len(m.contexts)-1].ID
-				m.die(last)
-				m.mu.Unlock()
-				m.hearOfLoss(t, last)
-			}
-			if err := ks.Restart(t.Context(), ks.Named(cmp.Or(in, DefaultContext))); err != nil {
-				t.Errorf("restart %q: %v", in, err)
-			}
-			if err := runIn(t, ks, in, "x"); err != nil {
-				t.Errorf("%q after its restart: %v", in, err)
+				if err := ks.Restart(t.Context(), ks.Named(cmp.Or(in, DefaultContext))); err != nil {
+					t.Errorf("restart %q: %v", in, err)
+				}
+				if err := runIn(t, ks, in, "x"); err != nil {
+					t.Errorf("%q after its restart: %v", in, err)
+				}
 			}
 		}
-	}
-	if err := runIn(t, ks, made.ID, "die"); !errors.Is(err, ErrDied) {
-		t.Fatal(err)
-	}
-	if err := ks.Remove(t.Context(), ks.Named(made.ID)); err != nil {
-		t.Errorf("remove: %v", err)
-	}
-	if err := runIn(t, ks, made.ID, "x"); !errors.Is(err, api.ErrNotFound) {
-		t.Errorf("a context that was removed: %v", err)
-	}
-	// A failure for another reason is returned.
-	m.server.contexts = func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet {
-			http.Error(w, "no", http.StatusInternalServerError)
-			return
+		if err := runIn(t, ks, made.ID, "die"); !errors.Is(err, ErrDied) {
+			t.Fatal(err)
 		}
-		m.serveContexts(w, r)
-	}
-	if err := ks.Restart(t.Context(), "javascript-0"); err == nil || !strings.Contains(err.Error(), "500") {
-		t.Errorf("a restart that failed: %v", err)
-	}
+		if err := ks.Remove(t.Context(), ks.Named(made.ID)); err != nil {
+			t.Errorf("remove: %v", err)
+		}
+		if err := runIn(t, ks, made.ID, "x"); !errors.Is(err, api.ErrNotFound) {
+			t.Errorf("a context that was removed: %v", err)
+		}
+		// A failure for another reason is returned.
+		m.server.contexts = func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodGet {
+				http.Error(w, "no", http.StatusInternalServerError)
+				return
+			}
+			m.serveContexts(w, r)
+		}
+		if err := ks.Restart(t.Context(), "javascript-0"); err == nil || !strings.Contains(err.Error(), "500") {
+			t.Errorf("a restart that failed: %v", err)
+		}
+	})
 }
 
 // A handle that is opened later uses the default context that replaced the dead one.
 // It cannot know the content of any other dead context.
 func TestDeadContextForAnotherHandle(t *testing.T) {
 	t.Parallel()
-	m := newMortalKernels(t)
-	first := m.kernels()
-	for _, code := range []string{"die", "x"} {
-		_ = runIn(t, first, "", code)
-	}
-	made, err := first.Create(t.Context(), Context{Language: "python"})
-	must.Do(t, err)
-	_ = runIn(t, first, made.ID, "die")
-	second := m.kernels()
-	if err := runIn(t, second, "", "y"); err != nil || !slices.Equal(m.ran("python-2"), []string{"x", "y"}) {
-		t.Errorf("%v: the contexts got %q", err, m.runs)
-	}
-	err = runIn(t, second, made.ID, "y")
-	if !errors.Is(err, api.ErrNotFound) || !strings.Contains(err.Error(), "create another context") {
-		t.Errorf("another's dead context: %v", err)
-	}
+	withMortals(t, func(t *testing.T, m *mortalKernels) {
+		first := m.kernels()
+		for _, code := range []string{"die", "x"} {
+			_ = runIn(t, first, "", code)
+		}
+		made, err := first.Create(t.Context(), Context{Language: "python"})
+		must.Do(t, err)
+		_ = runIn(t, first, made.ID, "die")
+		second := m.kernels()
+		if err := runIn(t, second, "", "y"); err != nil || !slices.Equal(m.ran("python-2"), []string{"x", "y"}) {
+			t.Errorf("%v: the contexts got %q", err, m.runs)
+		}
+		err = runIn(t, second, made.ID, "y")
+		if !errors.Is(err, api.ErrNotFound) || !strings.Contains(err.Error(), "create another context") {
+			t.Errorf("another's dead context: %v", err)
+		}
+	})
 }
 
 // If kernels die as soon as they are created, a call ends.
 func TestAllContextsAreDead(t *testing.T) {
 	t.Parallel()
-	m := newMortalKernels(t)
-	m.socket = http.NotFound
-	m.rest = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "[]") }
-	if err := runIn(t, m.kernels(), "", "x"); !errors.Is(err, api.ErrRetryable) {
-		t.Errorf("got %v, want an error that a later call may not meet", err)
-	}
+	withMortals(t, func(t *testing.T, m *mortalKernels) {
+		m.socket = http.NotFound
+		m.rest = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "[]") }
+		if err := runIn(t, m.kernels(), "", "x"); !errors.Is(err, api.ErrRetryable) {
+			t.Errorf("got %v, want an error that a later call may not meet", err)
+		}
+	})
 }
 
 // If another client restarts or ends a context between two calls, the next call
 // reports it.
 func TestEndedByAnotherClientBetweenCalls(t *testing.T) {
 	t.Parallel()
-	m := newMortalKernels(t)
-	ks := m.kernels()
-	made, err := ks.Create(t.Context(), Context{Language: "python"})
-	must.Do(t, err)
-	other := m.kernels()
 	for name, test := range map[string]struct {
-		id   string
-		end  func(context.Context, string) error
-		then []error // the results of the two calls that follow
+		created, removed bool
+		then             []error // the results of the two calls that follow
 	}{
-		"default, restarted": {"", other.Restart, []error{ErrRestarted, nil}},
-		"created, restarted": {made.ID, other.Restart, []error{ErrRestarted, nil}},
-		"created, removed":   {made.ID, other.Remove, []error{api.ErrNotFound, api.ErrNotFound}},
+		"default, restarted": {false, false, []error{ErrRestarted, nil}},
+		"created, restarted": {true, false, []error{ErrRestarted, nil}},
+		"created, removed":   {true, true, []error{api.ErrNotFound, api.ErrNotFound}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := test.id
-			if name == "created, removed" {
-				fresh, err := ks.Create(t.Context(), Context{Language: "python"})
+			t.Parallel()
+			withMortals(t, func(t *testing.T, m *mortalKernels) {
+				ks, other := m.kernels(), m.kernels()
+				made, err := ks.Create(t.Context(), Context{Language: "python"})
 				must.Do(t, err)
-				in = fresh.ID
-			}
-			must.Do(t, runIn(t, ks, in, "x"))
-			id := in
-			if id == "" {
-				id = "python-0"
-			}
-			must.Do(t, test.end(t.Context(), id))
-			m.hearOfLoss(t, id)
-			var got []error
-			for range test.then {
-				err := runIn(t, ks, in, "x")
-				got = append(got, err)
-			}
-			for i, want := range test.then {
-				if !errors.Is(got[i], want) {
-					t.Errorf("call %d: %v, want %v", i, got[i], want)
+				in, id, end, listed := "", "python-0", other.Restart, []string{"python-0", "javascript-0", made.ID}
+				if test.created {
+					in, id = made.ID, made.ID
 				}
-			}
+				if test.removed {
+					end, listed = other.Remove, listed[:2]
+				}
+				must.Do(t, runIn(t, ks, in, "x"))
+				must.Do(t, end(t.Context(), id))
+				m.hearOfLoss(t, id)
+				for i, want := range test.then {
+					if err := runIn(t, ks, in, "x"); !errors.Is(err, want) {
+						t.Errorf("call %d: got %v, want %v", i, err, want)
+					}
+				}
+				if diff := gocmp.Diff(listed, contextIDs(t, ks)); diff != "" {
+					t.Errorf("contexts (-want +got):\n%s", diff)
+				}
+			})
 		})
-	}
-	if diff := gocmp.Diff([]string{"python-0", "javascript-0", made.ID}, contextIDs(t, ks)); diff != "" {
-		t.Error(diff)
 	}
 }

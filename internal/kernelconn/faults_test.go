@@ -54,35 +54,36 @@ func TestFaultsOfRequests(t *testing.T) {
 // TestEnvsThatAreNotSet checks that code does not run without its environment, which the next call sets again.
 func TestEnvsThatAreNotSet(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	status := "error"
-	var ran []string
-	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
-		ran = append(ran, jupytertest.Code(m))
-		k.Begin(m)
-		k.Say(m, jupyter.Shell, "execute_reply", map[string]any{"status": status, "ename": "OSError", "evalue": "no room"})
-		k.Status(m, "idle")
+	onClock(t, func(t *testing.T, s *server) {
+		status := "error"
+		var ran []string
+		s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+			ran = append(ran, jupytertest.Code(m))
+			k.Begin(m)
+			k.Say(m, jupyter.Shell, "execute_reply", map[string]any{"status": status, "ename": "OSError", "evalue": "no room"})
+			k.Status(m, "idle")
+		})
+		envs := map[string]string{"A": "1"}
+		ks := s.kernelsOf(Options{Envs: envs})
+		_, err := run(t.Context(), ks, "x", Handler{})
+		if !errors.Is(err, ErrNotSent) || !strings.Contains(err.Error(), "set environment variables: OSError: no room") {
+			t.Errorf("got error %v, want the reason", err)
+		}
+		status = "ok"
+		_, err = run(t.Context(), ks, "x", Handler{})
+		must.Do(t, err)
+		if diff := cmp.Diff([]string{completeEnvs(envs), completeEnvs(envs), "x"}, ran); diff != "" {
+			t.Errorf("code (-want +got):\n%s", diff)
+		}
+		s.contexts = func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `[{"id":"b","language":"bash"}]`)
+		}
+		s.execute = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInsufficientStorage) }
+		_, err = s.kernelsOf(Options{Envs: envs}).Execute(t.Context(), Call{Language: "bash"})
+		if e, ok := errors.AsType[*api.Error](err); !ok || e.StatusCode != http.StatusInsufficientStorage || !errors.Is(err, ErrNotSent) || len(ran) != 3 {
+			t.Errorf("another language: got error %v after %d runs, want the interpreter's, and no code", err, len(ran))
+		}
 	})
-	envs := map[string]string{"A": "1"}
-	ks := s.kernelsOf(Options{Envs: envs})
-	_, err := run(t.Context(), ks, "x", Handler{})
-	if !errors.Is(err, ErrNotSent) || !strings.Contains(err.Error(), "set environment variables: OSError: no room") {
-		t.Errorf("got error %v, want the reason", err)
-	}
-	status = "ok"
-	_, err = run(t.Context(), ks, "x", Handler{})
-	must.Do(t, err)
-	if diff := cmp.Diff([]string{completeEnvs(envs), completeEnvs(envs), "x"}, ran); diff != "" {
-		t.Errorf("code (-want +got):\n%s", diff)
-	}
-	s.contexts = func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, `[{"id":"b","language":"bash"}]`)
-	}
-	s.execute = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInsufficientStorage) }
-	_, err = s.kernelsOf(Options{Envs: envs}).Execute(t.Context(), Call{Language: "bash"})
-	if e, ok := errors.AsType[*api.Error](err); !ok || e.StatusCode != http.StatusInsufficientStorage || !errors.Is(err, ErrNotSent) || len(ran) != 3 {
-		t.Errorf("another language: got error %v after %d runs, want the interpreter's, and no code", err, len(ran))
-	}
 }
 
 // TestRefusedConnections checks the error of a call whose connection is refused, and that a call that is given up does not wait.
@@ -163,44 +164,45 @@ func TestForgottenContexts(t *testing.T) {
 // TestFaultsOfCalls checks the error of a call whose handler fails, whose content cannot be sent, or that may not use the kernel.
 func TestFaultsOfCalls(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	s.kernel = jupytertest.Answering(printX)
-	ks := s.kernels()
-	mine := errors.New("mine")
-	if _, err := run(t.Context(), ks, "x", Handler{Message: func(*jupyter.Message) error { return mine }}); !errors.Is(err, mine) || errors.Is(err, ErrNotSent) {
-		t.Errorf("the handler fails: got error %v, want %v", err, mine)
-	}
-	if err := ks.Ask(WithWaiting(t.Context(), testSandbox, testContext), Question{Kind: "complete"}, nil); !errors.Is(err, ErrSameContext) {
-		t.Errorf("a question of code that waits: got error %v, want %v", err, ErrSameContext)
-	}
-	k, err := ks.Open(t.Context(), "", "")
-	must.Do(t, err)
-	if _, err := k.send(request{kind: "complete", content: func() {}}); !errors.Is(err, ErrNotSent) {
-		t.Errorf("content that cannot be sent: got error %v, want %v", err, ErrNotSent)
-	}
-	must.Do(t, k.takeTurn(t.Context(), nil))
-	ended, cancel := context.WithCancelCause(t.Context())
-	cancel(mine)
-	for what, err := range map[string]error{
-		"the function for the queue fails": k.takeTurn(t.Context(), func(int) error { return mine }), "it is given up": k.takeTurn(ended, nil),
-	} {
-		if !errors.Is(err, ErrNotSent) || !errors.Is(err, mine) || k.inTurn.Load() != 1 {
-			t.Errorf("%s: got error %v and %d calls in turn, want %v and one", what, err, k.inTurn.Load(), mine)
+	onClock(t, func(t *testing.T, s *server) {
+		s.kernel = jupytertest.Answering(printX)
+		ks := s.kernels()
+		mine := errors.New("mine")
+		if _, err := run(t.Context(), ks, "x", Handler{Message: func(*jupyter.Message) error { return mine }}); !errors.Is(err, mine) || errors.Is(err, ErrNotSent) {
+			t.Errorf("the handler fails: got error %v, want %v", err, mine)
 		}
-	}
-	k.release()
-	open, err := ks.shut(t.Context(), testContext)
-	must.Do(t, err)
-	if err := k.takeTurn(ended, nil); !errors.Is(err, ErrNotSent) || !errors.Is(err, mine) || k.inTurn.Load() != 0 || len(k.turn) > 0 {
-		t.Errorf("at the gate: got error %v and %d calls in turn, want %v and none", err, k.inTurn.Load(), mine)
-	}
-	open()
-	ks.lose(testContext, "why")
-	if err := k.beginUse(true); err != nil || ks.Loss(testContext) != nil {
-		t.Errorf("a loss that does not matter: got error %v", err)
-	}
-	ks.lose(testContext, "why")
-	if err := k.beginUse(false); !errors.Is(err, ErrRestarted) {
-		t.Errorf("a loss: got error %v, want %v", err, ErrRestarted)
-	}
+		if err := ks.Ask(WithWaiting(t.Context(), testSandbox, testContext), Question{Kind: "complete"}, nil); !errors.Is(err, ErrSameContext) {
+			t.Errorf("a question of code that waits: got error %v, want %v", err, ErrSameContext)
+		}
+		k, err := ks.Open(t.Context(), "", "")
+		must.Do(t, err)
+		if _, err := k.send(request{kind: "complete", content: func() {}}); !errors.Is(err, ErrNotSent) {
+			t.Errorf("content that cannot be sent: got error %v, want %v", err, ErrNotSent)
+		}
+		must.Do(t, k.takeTurn(t.Context(), nil))
+		ended, cancel := context.WithCancelCause(t.Context())
+		cancel(mine)
+		for what, err := range map[string]error{
+			"the function for the queue fails": k.takeTurn(t.Context(), func(int) error { return mine }), "it is given up": k.takeTurn(ended, nil),
+		} {
+			if !errors.Is(err, ErrNotSent) || !errors.Is(err, mine) || k.inTurn.Load() != 1 {
+				t.Errorf("%s: got error %v and %d calls in turn, want %v and one", what, err, k.inTurn.Load(), mine)
+			}
+		}
+		k.release()
+		open, err := ks.shut(t.Context(), testContext)
+		must.Do(t, err)
+		if err := k.takeTurn(ended, nil); !errors.Is(err, ErrNotSent) || !errors.Is(err, mine) || k.inTurn.Load() != 0 || len(k.turn) > 0 {
+			t.Errorf("at the gate: got error %v and %d calls in turn, want %v and none", err, k.inTurn.Load(), mine)
+		}
+		open()
+		ks.lose(testContext, "why")
+		if err := k.beginUse(true); err != nil || ks.Loss(testContext) != nil {
+			t.Errorf("a loss that does not matter: got error %v", err)
+		}
+		ks.lose(testContext, "why")
+		if err := k.beginUse(false); !errors.Is(err, ErrRestarted) {
+			t.Errorf("a loss: got error %v, want %v", err, ErrRestarted)
+		}
+	})
 }

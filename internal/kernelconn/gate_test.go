@@ -26,6 +26,7 @@ func TestGate(t *testing.T) {
 		must.Is(t, ks.waitAtGate(gone, "a"), why)
 		_, err = ks.shut(gone, "a")
 		must.Is(t, err, why)
+		must.Is(t, ks.Restart(gone, "a"), why)
 
 		passed := make(chan string, 3)
 		go func() {

@@ -140,8 +140,7 @@ func TestQuestionsOfCodeThatIsGivenUp(t *testing.T) {
 	for name, again := range map[string]bool{"an open question": false, "one that is asked meanwhile": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for range 10 {
-				s := newServer(t)
+			onClock(t, func(t *testing.T, s *server) {
 				began, interrupt, told, answered := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan string, 1)
 				s.rest = func(w http.ResponseWriter, _ *http.Request) {
 					close(interrupt)
@@ -184,7 +183,7 @@ func TestQuestionsOfCodeThatIsGivenUp(t *testing.T) {
 				if got := <-answered; got != endOfInput {
 					t.Errorf("it got %q, want no answer", got)
 				}
-			}
+			})
 		})
 	}
 }

@@ -29,19 +29,21 @@ type mute struct {
 	net.Conn
 
 	fails *atomic.Bool
+	first func() // called before a write fails
 }
 
 var errMute = errors.New("mute")
 
 func (m mute) Write(data []byte) (int, error) {
 	if m.fails.Load() {
+		m.first()
 		return 0, errMute
 	}
 	return m.Conn.Write(data)
 }
 
-// muting makes the writes of the next connection of s fail once fails is set.
-func muting(s *server) (fails *atomic.Bool) {
+// muting makes the writes of the next connection of s fail once fails is set. Before, it calls before.
+func muting(s *server, before func()) (fails *atomic.Bool) {
 	first := true
 	fails = new(atomic.Bool)
 	dial := s.dialer.NetDialContext
@@ -51,7 +53,7 @@ func muting(s *server) (fails *atomic.Bool) {
 			return conn, err
 		}
 		first = false
-		return mute{conn, fails}, nil
+		return mute{conn, fails, before}, nil
 	}}
 	return fails
 }
@@ -61,7 +63,7 @@ func muting(s *server) (fails *atomic.Bool) {
 func TestWritesThatFail(t *testing.T) {
 	t.Parallel()
 	onClock(t, func(t *testing.T, s *server) {
-		fails := muting(s)
+		fails := muting(s, func() {})
 		s.kernel = reading(answerNext)
 		ks := s.kernels()
 		k, err := ks.Open(t.Context(), "", "")
@@ -87,7 +89,7 @@ func TestWritesThatFail(t *testing.T) {
 		}
 	})
 	onClock(t, func(t *testing.T, s *server) {
-		fails := muting(s)
+		fails := muting(s, func() {})
 		s.kernel = reading(answerNext)
 		k, err := s.kernels().Open(t.Context(), "", "")
 		must.Do(t, err)
@@ -103,6 +105,34 @@ func TestWritesThatFail(t *testing.T) {
 			t.Error("the connection goes on")
 		}
 	})
+}
+
+// TestCodeThatIsTooBigWhileItIsSent checks the error of code whose rest cannot be sent, because the server has already refused
+// it.
+func TestCodeThatIsTooBigWhileItIsSent(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[int]error{websocket.CloseMessageTooBig: errTooBig, websocket.CloseGoingAway: errStale} {
+		onClock(t, func(t *testing.T, s *server) {
+			refuse := make(chan struct{})
+			fails := muting(s, func() {
+				close(refuse)
+				<-time.After(time.Minute) // until the reader knows the reason
+			})
+			s.kernel = reading(func(k *jupytertest.Kernel, _ <-chan *jupyter.Message) {
+				<-refuse
+				_ = k.Socket.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(code, ""))
+			})
+			k, err := s.kernels().Open(t.Context(), "", "")
+			must.Do(t, err)
+			fails.Store(true)
+			if _, err := k.send(silently("x")); !errors.Is(err, want) || errors.Is(err, errTooBig) != (want == errTooBig) {
+				t.Errorf("the server ends with %d: got %v, want %v", code, err, want)
+			}
+			if k.unfinished() != nil {
+				t.Error("an execution is left")
+			}
+		})
+	}
 }
 
 // TestCodeThatIsTooBig checks the error of code that the server refuses because of its size, unless the code already
@@ -147,98 +177,100 @@ func TestCodeThatIsTooBig(t *testing.T) {
 // TestMessagesThatAreSent checks each field of the messages of a call, and the session of its websocket.
 func TestMessagesThatAreSent(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	got := make(chan *jupyter.Message, 10)
-	s.kernel = answeringAll(func(k *jupytertest.Kernel, m *jupyter.Message) {
-		if got <- m; m.Header.MsgType == "input_reply" {
-			return
+	onClock(t, func(t *testing.T, s *server) {
+		got := make(chan *jupyter.Message, 10)
+		s.kernel = answeringAll(func(k *jupytertest.Kernel, m *jupyter.Message) {
+			if got <- m; m.Header.MsgType == "input_reply" {
+				return
+			}
+			k.Begin(m)
+			if jupytertest.Code(m) == "user" {
+				k.Ask(m, "?")
+				got <- k.Next()
+			}
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
+		})
+		var sessions []string
+		serve := s.kernel
+		s.socket = func(w http.ResponseWriter, r *http.Request) {
+			sessions = append(sessions, r.URL.Query().Get("session_id"))
+			k, err := jupytertest.Upgrade(t, w, r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer k.Socket.Close()
+			serve(k)
 		}
-		k.Begin(m)
-		if jupytertest.Code(m) == "user" {
-			k.Ask(m, "?")
-			got <- k.Next()
+		ks := s.kernelsOf(Options{Envs: map[string]string{"A": "1"}})
+		envs := map[string]string{"B": "2"}
+		var kinds []string
+		_, err := ks.Execute(t.Context(), Call{Request: jupyter.ExecuteRequest{Code: "user", StoreHistory: true, StopOnError: true}, Envs: envs, Handler: Handler{
+			Input:   func(context.Context, string, bool) (string, error) { return "yes", nil },
+			Message: func(m *jupyter.Message) error { kinds = append(kinds, m.Header.MsgType); return nil },
+		}})
+		must.Do(t, err)
+		if want := "status execute_input input_request status"; strings.Join(kinds, " ") != want {
+			t.Errorf("the handler got %q, want %q", kinds, want)
 		}
-		k.Reply(m, "ok")
-		k.Status(m, "idle")
+		quiet := func(code string) string {
+			return `{"code":` + string(jupyter.Encode(code)) + `,"silent":true,"store_history":false,"user_expressions":{},"allow_stdin":false,"stop_on_error":false}`
+		}
+		for _, want := range []struct{ channel, kind, content string }{
+			{jupyter.Shell, "execute_request", quiet(completeEnvs(map[string]string{"A": "1"}))},
+			{jupyter.Shell, "execute_request", quiet(replaceEnvs(envs))},
+			{jupyter.Shell, "execute_request", `{"code":"user","silent":false,"store_history":true,"user_expressions":{},"allow_stdin":true,"stop_on_error":true}`},
+			{jupyter.Stdin, "input_reply", `{"value":"yes"}`},
+			{jupyter.Shell, "execute_request", quiet(restoreEnvs)},
+		} {
+			m := patience.Receive(t, "a message", got)
+			about := jupyter.Header{MsgType: want.kind, Session: sessions[0], Username: username, Version: jupyter.ProtocolVersion}
+			got := m.Header
+			got.MsgID, got.Date = "", ""
+			if m.Channel != want.channel || got != about || sessions[0] == "" {
+				t.Errorf("got %+v on %s, want %s on %s of session %q", m.Header, m.Channel, want.kind, want.channel, sessions[0])
+			}
+			if diff := cmp.Diff(want.content, string(m.Content)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", want.kind, diff)
+			}
+			if isAnswer := m.Channel == jupyter.Stdin; isAnswer != (m.Parent != jupyter.Header{}) {
+				t.Errorf("%s has the parent %+v", want.kind, m.Parent)
+			}
+		}
 	})
-	var sessions []string
-	serve := s.kernel
-	s.socket = func(w http.ResponseWriter, r *http.Request) {
-		sessions = append(sessions, r.URL.Query().Get("session_id"))
-		k, err := jupytertest.Upgrade(t, w, r)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer k.Socket.Close()
-		serve(k)
-	}
-	ks := s.kernelsOf(Options{Envs: map[string]string{"A": "1"}})
-	envs := map[string]string{"B": "2"}
-	var kinds []string
-	_, err := ks.Execute(t.Context(), Call{Request: jupyter.ExecuteRequest{Code: "user", StoreHistory: true, StopOnError: true}, Envs: envs, Handler: Handler{
-		Input:   func(context.Context, string, bool) (string, error) { return "yes", nil },
-		Message: func(m *jupyter.Message) error { kinds = append(kinds, m.Header.MsgType); return nil },
-	}})
-	must.Do(t, err)
-	if want := "status execute_input input_request status"; strings.Join(kinds, " ") != want {
-		t.Errorf("the handler got %q, want %q", kinds, want)
-	}
-	quiet := func(code string) string {
-		return `{"code":` + string(jupyter.Encode(code)) + `,"silent":true,"store_history":false,"user_expressions":{},"allow_stdin":false,"stop_on_error":false}`
-	}
-	for _, want := range []struct{ channel, kind, content string }{
-		{jupyter.Shell, "execute_request", quiet(completeEnvs(map[string]string{"A": "1"}))},
-		{jupyter.Shell, "execute_request", quiet(replaceEnvs(envs))},
-		{jupyter.Shell, "execute_request", `{"code":"user","silent":false,"store_history":true,"user_expressions":{},"allow_stdin":true,"stop_on_error":true}`},
-		{jupyter.Stdin, "input_reply", `{"value":"yes"}`},
-		{jupyter.Shell, "execute_request", quiet(restoreEnvs)},
-	} {
-		m := patience.Receive(t, "a message", got)
-		about := jupyter.Header{MsgType: want.kind, Session: sessions[0], Username: username, Version: jupyter.ProtocolVersion}
-		got := m.Header
-		got.MsgID, got.Date = "", ""
-		if m.Channel != want.channel || got != about || sessions[0] == "" {
-			t.Errorf("got %+v on %s, want %s on %s of session %q", m.Header, m.Channel, want.kind, want.channel, sessions[0])
-		}
-		if diff := cmp.Diff(want.content, string(m.Content)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", want.kind, diff)
-		}
-		if isAnswer := m.Channel == jupyter.Stdin; isAnswer != (m.Parent != jupyter.Header{}) {
-			t.Errorf("%s has the parent %+v", want.kind, m.Parent)
-		}
-	}
 }
 
 // TestQueuedBehindItsEnvironment checks that a call tells its handler only that another client's code comes first, while
 // its environment is set.
 func TestQueuedBehindItsEnvironment(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
-		if jupytertest.Code(m) != "user" {
-			k.Say(m, jupyter.IOPub, MessageQueued, map[string]int{"position": 1})
-			k.Stream(m, "stdout", "not told")
+	onClock(t, func(t *testing.T, s *server) {
+		s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+			if jupytertest.Code(m) != "user" {
+				k.Say(m, jupyter.IOPub, MessageQueued, map[string]int{"position": 1})
+				k.Stream(m, "stdout", "not told")
+			}
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
+		})
+		var kinds []string
+		mine := errors.New("mine")
+		h := Handler{Message: func(m *jupyter.Message) error { kinds = append(kinds, m.Header.MsgType); return nil }}
+		envs := map[string]string{"A": "1"}
+		_, err := run(t.Context(), s.kernelsOf(Options{Envs: envs}), "user", h)
+		must.Do(t, err)
+		if diff := cmp.Diff([]string{MessageQueued, "status"}, kinds); diff != "" {
+			t.Errorf("messages (-want +got):\n%s", diff)
 		}
-		k.Reply(m, "ok")
-		k.Status(m, "idle")
+		h.Message = func(*jupyter.Message) error { return mine }
+		ks := s.kernelsOf(Options{Envs: envs})
+		if _, err := run(t.Context(), ks, "user", h); !errors.Is(err, ErrNotSent) || !errors.Is(err, mine) {
+			t.Errorf("the handler fails: got %v, want %v because of %v", err, ErrNotSent, mine)
+		}
+		_, err = s.kernelsOf(Options{Envs: envs}).Execute(t.Context(), Call{Request: jupyter.ExecuteRequest{Code: "user"}})
+		must.Do(t, err)
 	})
-	var kinds []string
-	mine := errors.New("mine")
-	h := Handler{Message: func(m *jupyter.Message) error { kinds = append(kinds, m.Header.MsgType); return nil }}
-	envs := map[string]string{"A": "1"}
-	_, err := run(t.Context(), s.kernelsOf(Options{Envs: envs}), "user", h)
-	must.Do(t, err)
-	if diff := cmp.Diff([]string{MessageQueued, "status"}, kinds); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
-	h.Message = func(*jupyter.Message) error { return mine }
-	ks := s.kernelsOf(Options{Envs: envs})
-	if _, err := run(t.Context(), ks, "user", h); !errors.Is(err, ErrNotSent) || !errors.Is(err, mine) {
-		t.Errorf("the handler fails: got %v, want %v because of %v", err, ErrNotSent, mine)
-	}
-	_, err = s.kernelsOf(Options{Envs: envs}).Execute(t.Context(), Call{Request: jupyter.ExecuteRequest{Code: "user"}})
-	must.Do(t, err)
 }
 
 // TestUnreadDeath checks the records when a kernel dies while no call reads its messages.
@@ -286,40 +318,41 @@ func TestUnreadDeath(t *testing.T) {
 // TestTurnIsGivenBack checks that a call that cannot begin gives its turn back.
 func TestTurnIsGivenBack(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	s.kernel = jupytertest.Answering(printX)
-	ks := s.kernels()
-	k, err := ks.Open(t.Context(), "", "")
-	must.Do(t, err)
-	free := func(what string) {
-		t.Helper()
-		if n := k.inTurn.Load(); n != 0 || len(k.turn) > 0 || k.unfinished() != nil {
-			t.Fatalf("%s: %d calls are in turn, and %d hold it, want none", what, n, len(k.turn))
-		}
-	}
-	ks.lose(testContext, "why")
-	_, err = run(t.Context(), ks, "x", Handler{})
-	must.Is(t, err, ErrRestarted)
-	free("variables that are lost")
-	if k.used {
-		t.Error("the kernel counts as used")
-	}
-	_, err = ks.Execute(WithWaiting(t.Context(), testSandbox, testContext), Call{})
-	must.Is(t, err, ErrSameContext)
-	free("code that waits for itself")
-	_, err = run(t.Context(), ks, "x", Handler{})
-	must.Do(t, err)
-	free("code that ran")
-	if _, err := k.ExecuteIfFree(t.Context(), jupyter.ExecuteRequest{}); err != nil || !k.used {
-		t.Errorf("got %v, used %v, want code that ran", err, k.used)
-	}
-	free("code if nothing else runs")
-	for range 2 * interruptTries { // the ones before are over
-		e, err := k.send(silently(""))
+	onClock(t, func(t *testing.T, s *server) {
+		s.kernel = jupytertest.Answering(printX)
+		ks := s.kernels()
+		k, err := ks.Open(t.Context(), "", "")
 		must.Do(t, err)
-		k.leave(e)
-		free("a request that was left")
-	}
+		free := func(what string) {
+			t.Helper()
+			if n := k.inTurn.Load(); n != 0 || len(k.turn) > 0 || k.unfinished() != nil {
+				t.Fatalf("%s: %d calls are in turn, and %d hold it, want none", what, n, len(k.turn))
+			}
+		}
+		ks.lose(testContext, "why")
+		_, err = run(t.Context(), ks, "x", Handler{})
+		must.Is(t, err, ErrRestarted)
+		free("variables that are lost")
+		if k.used {
+			t.Error("the kernel counts as used")
+		}
+		_, err = ks.Execute(WithWaiting(t.Context(), testSandbox, testContext), Call{})
+		must.Is(t, err, ErrSameContext)
+		free("code that waits for itself")
+		_, err = run(t.Context(), ks, "x", Handler{})
+		must.Do(t, err)
+		free("code that ran")
+		if _, err := k.ExecuteIfFree(t.Context(), jupyter.ExecuteRequest{}); err != nil || !k.used {
+			t.Errorf("got %v, used %v, want code that ran", err, k.used)
+		}
+		free("code if nothing else runs")
+		for range 2 * interruptTries { // the ones before are over
+			e, err := k.send(silently(""))
+			must.Do(t, err)
+			k.leave(e)
+			free("a request that was left")
+		}
+	})
 }
 
 // TestQuestionsOneByOne checks that the handler is called for each question after the answer to the one before it.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -21,65 +22,58 @@ import (
 // a late interrupt would hit it.
 func TestLateInterruptDoesNotHitTheNextCell(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	var mu sync.Mutex
-	var order []string
-	happened := func(what string) {
+	onClock(t, func(t *testing.T, s *server) {
+		var mu sync.Mutex
+		var order []string
+		happened := func(what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, what)
+		}
+		interrupted, release := make(chan struct{}), make(chan struct{})
+		end := sync.OnceFunc(func() { close(interrupted) })
+		s.rest = func(w http.ResponseWriter, _ *http.Request) {
+			end() // the code ends at once, and the answer is late
+			<-release
+			happened("the interrupt is over")
+			w.WriteHeader(http.StatusNoContent)
+		}
+		s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+			k.Begin(m)
+			if jupytertest.Code(m) == "hang" {
+				k.Stream(m, "stdout", "x")
+				<-interrupted
+			} else {
+				happened("the next code runs")
+			}
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
+		})
+		ks := s.kernels()
+		ctx, cancel := context.WithCancel(t.Context())
+		if _, err := run(ctx, ks, "hang", printing(cancel)); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		waiting := make(chan struct{})
+		go func() {
+			defer close(release)
+			<-waiting
+			<-time.After(time.Minute) // in this time, code that does not wait would be sent
+		}()
+		_, err := run(t.Context(), ks, "next", Handler{Queued: func(int) error {
+			close(waiting)
+			return nil
+		}})
+		if err != nil {
+			t.Error(err)
+		}
+		ks.Close()
 		mu.Lock()
 		defer mu.Unlock()
-		order = append(order, what)
-	}
-	interrupted, release := make(chan struct{}), make(chan struct{})
-	end := sync.OnceFunc(func() { close(interrupted) })
-	s.rest = func(w http.ResponseWriter, _ *http.Request) {
-		end() // the code ends at once, and the answer is late
-		<-release
-		happened("the interrupt is over")
-		w.WriteHeader(http.StatusNoContent)
-	}
-	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
-		k.Begin(m)
-		if jupytertest.Code(m) == "hang" {
-			k.Stream(m, "stdout", "x")
-			<-interrupted
-		} else {
-			happened("the next code runs")
-		}
-		k.Reply(m, "ok")
-		k.Status(m, "idle")
-	})
-	ks := s.kernels()
-	ctx, cancel := context.WithCancel(t.Context())
-	if _, err := run(ctx, ks, "hang", printing(cancel)); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	waiting := make(chan struct{})
-	var answering sync.WaitGroup
-	answering.Go(func() {
-		defer close(release)
-		<-waiting
-		for range 20 { // the time in which code that does not wait would be sent
-			response, err := s.Do(t.Context(), 0, http.MethodGet, "/contexts", nil, true)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			response.Body.Close()
+		if diff := cmp.Diff([]string{"the interrupt is over", "the next code runs"}, order); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
-	waits := sync.OnceFunc(func() { close(waiting) })
-	_, err := run(t.Context(), ks, "next", Handler{Queued: func(int) error { waits(); return nil }})
-	waits()
-	answering.Wait()
-	if err != nil {
-		t.Error(err)
-	}
-	ks.Close()
-	mu.Lock()
-	defer mu.Unlock()
-	if diff := cmp.Diff([]string{"the interrupt is over", "the next code runs"}, order); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
 }
 
 // Code that the kernel dropped without running it is sent once more. Code that was seen to
@@ -102,30 +96,31 @@ func TestCodeThatRanIsNotSentAgain(t *testing.T) {
 			}
 			t.Run(sign+" "+status, func(t *testing.T) {
 				t.Parallel()
-				s := newServer(t)
-				sent := make(chan string, 10)
-				s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
-					if jupytertest.Code(m) == "" { // an empty request to prove the connection
-						k.Begin(m)
-						k.Reply(m, "ok")
+				onClock(t, func(t *testing.T, s *server) {
+					sent := make(chan string, 10)
+					s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+						if jupytertest.Code(m) == "" { // an empty request to prove the connection
+							k.Begin(m)
+							k.Reply(m, "ok")
+							k.Status(m, "idle")
+							return
+						}
+						sent <- jupytertest.Code(m)
+						k.Status(m, "busy")
+						if sign != "" {
+							k.Say(m, jupyter.IOPub, sign, content)
+						}
+						k.Reply(m, status)
 						k.Status(m, "idle")
-						return
+					})
+					_, err := run(t.Context(), s.kernels(), "code", Handler{})
+					if n := len(sent); n != want {
+						t.Errorf("it was sent %d times, want %d", n, want)
 					}
-					sent <- jupytertest.Code(m)
-					k.Status(m, "busy")
-					if sign != "" {
-						k.Say(m, jupyter.IOPub, sign, content)
+					if dropped := errors.Is(err, api.ErrRetryable); dropped != (want == 2) || !dropped && err != nil {
+						t.Errorf("got %v, want api.ErrRetryable: %v", err, want == 2)
 					}
-					k.Reply(m, status)
-					k.Status(m, "idle")
 				})
-				_, err := run(t.Context(), s.kernels(), "code", Handler{})
-				if n := len(sent); n != want {
-					t.Errorf("it was sent %d times, want %d", n, want)
-				}
-				if dropped := errors.Is(err, api.ErrRetryable); dropped != (want == 2) || !dropped && err != nil {
-					t.Errorf("got %v, want api.ErrRetryable: %v", err, want == 2)
-				}
 			})
 		}
 	}

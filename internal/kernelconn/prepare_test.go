@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -87,49 +86,49 @@ func TestFreshKernelThatIsNotHeard(t *testing.T) {
 // would hold up whatever runs next.
 func TestRestoringEnvsIsGivenUp(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	restoring, interrupted, heeded := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	var interrupts atomic.Int32
-	s.rest = func(w http.ResponseWriter, _ *http.Request) {
-		if interrupts.Add(1) == 2 { // the first is that of the call itself: the time is up
-			close(interrupted)
-			<-heeded // before it is sent again
-		}
-		w.WriteHeader(http.StatusNoContent)
-	}
-	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
-		k.Begin(m)
-		if jupytertest.Code(m) == restoreEnvs {
-			close(restoring)
-			<-interrupted
-			defer close(heeded)
-		}
-		k.Reply(m, "ok")
-		k.Status(m, "idle")
-	})
-	ks := s.kernels()
-	background := ks.options.Background
-	var works atomic.Int32
-	ks.options.Background = func(ctx context.Context, do func(context.Context)) {
-		background(ctx, func(ctx context.Context) {
-			ctx, cancel := context.WithCancel(ctx)
-			defer cancel()
-			if works.Add(1) == 1 { // the others are the interrupts
-				go func() { <-restoring; cancel() }()
+	onClock(t, func(t *testing.T, s *server) {
+		restoring, interrupted, heeded := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		var interrupts atomic.Int32
+		s.rest = func(w http.ResponseWriter, _ *http.Request) {
+			if interrupts.Add(1) == 2 { // the first is that of the call itself: the time is up
+				close(interrupted)
+				<-heeded // before it is sent again
 			}
-			do(ctx)
+			w.WriteHeader(http.StatusNoContent)
+		}
+		s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+			k.Begin(m)
+			if jupytertest.Code(m) == restoreEnvs {
+				close(restoring)
+				<-interrupted
+				defer close(heeded)
+			}
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
 		})
-	}
-	ks.Timings.InterruptPause, ks.Timings.CancelGrace = 300*time.Millisecond, time.Millisecond
-	_, err := ks.Execute(t.Context(), Call{Request: jupyter.ExecuteRequest{Code: "user"}, Envs: map[string]string{"K": "v"}})
-	must.Do(t, err)
-	_, err = run(patience.Context(t), ks, "x", Handler{})
-	must.Do(t, err)
-	k, err := ks.Open(t.Context(), "", "")
-	must.Do(t, err)
-	if k.unfinished() != nil || k.inTurn.Load() != 0 {
-		t.Errorf("code is left in progress, or %d calls are in turn", k.inTurn.Load())
-	}
+		ks := s.kernels()
+		background := ks.options.Background
+		var works atomic.Int32
+		ks.options.Background = func(ctx context.Context, do func(context.Context)) {
+			background(ctx, func(ctx context.Context) {
+				ctx, cancel := context.WithCancel(ctx)
+				defer cancel()
+				if works.Add(1) == 1 { // the others are the interrupts
+					go func() { <-restoring; cancel() }()
+				}
+				do(ctx)
+			})
+		}
+		_, err := ks.Execute(t.Context(), Call{Request: jupyter.ExecuteRequest{Code: "user"}, Envs: map[string]string{"K": "v"}})
+		must.Do(t, err)
+		_, err = run(t.Context(), ks, "x", Handler{})
+		must.Do(t, err)
+		k, err := ks.Open(t.Context(), "", "")
+		must.Do(t, err)
+		if k.unfinished() != nil || k.inTurn.Load() != 0 {
+			t.Errorf("code is left in progress, or %d calls are in turn", k.inTurn.Load())
+		}
+	})
 }
 
 // TestEnvironmentIsAskedFor checks that an unknown environment of a sandbox is requested once a
@@ -162,19 +161,20 @@ func TestEnvironmentIsAskedFor(t *testing.T) {
 // Only the first connection after the end of a kernel has to be proven.
 func TestFreshKernelIsProvenOnce(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	s.kernel = jupytertest.Answering(func(*jupytertest.Kernel, *jupyter.Message) {})
-	ks := s.kernels()
-	for i, unproven := range []bool{false, true, false} {
-		if unproven {
-			ks.noteEnd(testContext)
+	onClock(t, func(t *testing.T, s *server) {
+		s.kernel = jupytertest.Answering(func(*jupytertest.Kernel, *jupyter.Message) {})
+		ks := s.kernels()
+		for i, unproven := range []bool{false, true, false} {
+			if unproven {
+				ks.noteEnd(testContext)
+			}
+			k, err := ks.Open(t.Context(), "", "")
+			must.Do(t, err)
+			if k.unproven != unproven {
+				t.Errorf("connection %d has to be proven: %v, want %v", i, k.unproven, unproven)
+			}
+			k.close()
+			patience.Receive(t, "the end of the connection", k.done)
 		}
-		k, err := ks.Open(t.Context(), "", "")
-		must.Do(t, err)
-		if k.unproven != unproven {
-			t.Errorf("connection %d has to be proven: %v, want %v", i, k.unproven, unproven)
-		}
-		k.close()
-		patience.Receive(t, "the end of the connection", k.done)
-	}
+	})
 }

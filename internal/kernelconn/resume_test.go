@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/gorilla/websocket"
 
@@ -273,7 +272,7 @@ func TestCutAtEveryMessage(t *testing.T) {
 					name := fmt.Sprintf("%s/v1 %v/numbered %v/%+v", keeping, v1, numbered, c)
 					t.Run(name, func(t *testing.T) {
 						t.Parallel()
-						testCut(t, &cuttingServer{t: t, keeping: keeping, v1: v1, numbered: numbered, cut: c})
+						testCut(t, &cuttingServer{keeping: keeping, v1: v1, numbered: numbered, cut: c})
 					})
 				}
 			}
@@ -307,14 +306,14 @@ func TestCutAroundAQuestion(t *testing.T) {
 					c := cut{fromClient: true, at: answer, after: after, times: times}
 					t.Run(fmt.Sprintf("%s/numbered %v/%+v", keeping, numbered, c), func(t *testing.T) {
 						t.Parallel()
-						testCut(t, &cuttingServer{t: t, keeping: keeping, v1: true, numbered: numbered, asks: true, cut: c})
+						testCut(t, &cuttingServer{keeping: keeping, v1: true, numbered: numbered, asks: true, cut: c})
 					})
 				}
 				for at := range cutMessages + 1 { // only keepsAll keeps the messages that were sent to a connection that is cut
 					c := cut{at: at, after: after, times: times}
 					t.Run(fmt.Sprintf("numbered %v/%+v", numbered, c), func(t *testing.T) {
 						t.Parallel()
-						testCut(t, &cuttingServer{t: t, keeping: keepsAll, numbered: numbered, asks: true, cut: c})
+						testCut(t, &cuttingServer{keeping: keepsAll, numbered: numbered, asks: true, cut: c})
 					})
 				}
 			}
@@ -322,104 +321,105 @@ func TestCutAroundAQuestion(t *testing.T) {
 	}
 }
 
-func testCut(t *testing.T, server *cuttingServer) {
-	s := newServer(t)
-	s.socket, s.rest = server.ServeHTTP, server.interrupt
-	ks := s.kernels()
-	ks.Timings.AnswerAgain = time.Millisecond
-	if server.asks && server.keeping != keepsAll { // a question may be lost
-		ks.Timings.Silence, ks.Timings.InterruptPause = 5*time.Millisecond, 100*time.Millisecond
-	}
-	told := 0
-	h := Handler{Message: func(m *jupyter.Message) error {
-		if m.Header.MsgType == "execute_result" {
-			told++
+func testCut(t *testing.T, cutting *cuttingServer) {
+	t.Helper()
+	onClock(t, func(t *testing.T, s *server) {
+		cutting.t = t
+		s.socket, s.rest = cutting.ServeHTTP, cutting.interrupt
+		ks := s.kernels()
+		told := 0
+		h := Handler{Message: func(m *jupyter.Message) error {
+			if m.Header.MsgType == "execute_result" {
+				told++
+			}
+			return nil
+		}}
+		if cutting.asks {
+			h.Input = func(context.Context, string, bool) (string, error) { return "yes", nil }
 		}
-		return nil
-	}}
-	if server.asks {
-		h.Input = func(context.Context, string, bool) (string, error) { return "yes", nil }
-	}
-	printed, err := run(t.Context(), ks, "code", h)
-	server.mu.Lock()
-	runs, connections, answers := server.runs, server.connections, server.answers
-	server.mu.Unlock()
-	if server.asks && (len(answers) > 1 || err == nil && !slices.Equal(answers, []string{"yes"})) {
-		t.Errorf("answered %q", answers)
-	}
-	const all = "<0><1><2>"
-	switch {
-	case runs > 1:
-		t.Errorf("ran %d times", runs)
-	case err == nil && (printed != all || told != 1):
-		t.Errorf("printed %q, %d results", printed, told)
-	case err != nil && !errors.Is(err, ErrLost):
-		t.Error(err)
-	}
-	if told > 1 || strings.Count(printed, "<0>")+strings.Count(printed, "<1>")+strings.Count(printed, "<2>") > 3 {
-		t.Errorf("told twice: %q", printed)
-	}
-	lostRequest := server.cut.fromClient && server.cut.at == 0 && !server.cut.after
-	if server.keeping == keepsAll && server.numbered && !lostRequest && err != nil {
-		t.Errorf("nothing was lost: %v", err)
-	}
-	if lostRequest && (err == nil || runs != 0) {
-		t.Errorf("the request was lost: ran %d times, %v", runs, err)
-	}
-	inside := server.cut.at < cutMessages-1 || server.cut.at == cutMessages-1 && !server.cut.after
-	if inside && !server.cut.fromClient && connections < 2 {
-		t.Error("was not cut")
-	}
-	// Messages that were lost in a cut are not mixed into later ones.
-	for range 1 + server.cut.times {
-		before := told
-		if printed, err := run(t.Context(), ks, "code", h); err == nil && printed == all && told == before+1 {
-			return
-		} else if !errors.Is(err, ErrLost) {
-			t.Errorf("the next: %q, %d results, %v", printed, told-before, err)
+		printed, err := run(t.Context(), ks, "code", h)
+		cutting.mu.Lock()
+		runs, connections, answers := cutting.runs, cutting.connections, cutting.answers
+		cutting.mu.Unlock()
+		if cutting.asks && (len(answers) > 1 || err == nil && !slices.Equal(answers, []string{"yes"})) {
+			t.Errorf("answered %q", answers)
 		}
-	}
-	t.Error("the next never works")
+		const all = "<0><1><2>"
+		switch {
+		case runs > 1:
+			t.Errorf("ran %d times", runs)
+		case err == nil && (printed != all || told != 1):
+			t.Errorf("printed %q, %d results", printed, told)
+		case err != nil && !errors.Is(err, ErrLost):
+			t.Error(err)
+		}
+		if told > 1 || strings.Count(printed, "<0>")+strings.Count(printed, "<1>")+strings.Count(printed, "<2>") > 3 {
+			t.Errorf("told twice: %q", printed)
+		}
+		lostRequest := cutting.cut.fromClient && cutting.cut.at == 0 && !cutting.cut.after
+		if cutting.keeping == keepsAll && cutting.numbered && !lostRequest && err != nil {
+			t.Errorf("nothing was lost: %v", err)
+		}
+		if lostRequest && (err == nil || runs != 0) {
+			t.Errorf("the request was lost: ran %d times, %v", runs, err)
+		}
+		inside := cutting.cut.at < cutMessages-1 || cutting.cut.at == cutMessages-1 && !cutting.cut.after
+		if inside && !cutting.cut.fromClient && connections < 2 {
+			t.Error("was not cut")
+		}
+		// Messages that were lost in a cut are not mixed into later ones.
+		for range 1 + cutting.cut.times {
+			before := told
+			if printed, err := run(t.Context(), ks, "code", h); err == nil && printed == all && told == before+1 {
+				return
+			} else if !errors.Is(err, ErrLost) {
+				t.Errorf("the next: %q, %d results, %v", printed, told-before, err)
+			}
+		}
+		t.Error("the next never works")
+	})
 }
 
 // The end of the connection also ends the wait for a paused sandbox.
 func TestCloseWhileResuming(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	settling := make(chan struct{})
-	s.settle = func(ctx context.Context) bool {
-		close(settling)
-		<-ctx.Done()
-		return false
-	}
-	s.kernel = func(k *jupytertest.Kernel) { k.Begin(k.Next()) } // and then the websocket is cut
-	ks := s.kernels()
-	go func() {
-		<-settling
-		ks.Close()
-	}()
-	_, err := run(patience.Context(t), ks, "x", Handler{})
-	must.Is(t, err, ErrLost)
+	onClock(t, func(t *testing.T, s *server) {
+		settling := make(chan struct{})
+		s.settle = func(ctx context.Context) bool {
+			close(settling)
+			<-ctx.Done()
+			return false
+		}
+		s.kernel = func(k *jupytertest.Kernel) { k.Begin(k.Next()) } // and then the websocket is cut
+		ks := s.kernels()
+		go func() {
+			<-settling
+			ks.Close()
+		}()
+		_, err := run(t.Context(), ks, "x", Handler{})
+		must.Is(t, err, ErrLost)
+	})
 }
 
 // A websocket that was made for a connection which has ended meanwhile is closed.
 func TestResumedTooLate(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	ended := make(chan struct{}, 2)
-	s.kernel = func(k *jupytertest.Kernel) {
-		if k.Next() == nil {
-			ended <- struct{}{}
+	onClock(t, func(t *testing.T, s *server) {
+		ended := make(chan struct{}, 2)
+		s.kernel = func(k *jupytertest.Kernel) {
+			if k.Next() == nil {
+				ended <- struct{}{}
+			}
 		}
-	}
-	ks := s.kernels()
-	k, err := ks.Open(t.Context(), "", "")
-	must.Do(t, err)
-	late, err := s.Dial(t.Context(), "/api/kernels/x/channels")
-	must.Do(t, err)
-	ks.Close()
-	must.Is(t, k.continueOver(late, new(execution), false), ErrLost)
-	for range 2 {
-		patience.Receive(t, "the end of a websocket", ended)
-	}
+		ks := s.kernels()
+		k, err := ks.Open(t.Context(), "", "")
+		must.Do(t, err)
+		late, err := s.Dial(t.Context(), "/api/kernels/x/channels")
+		must.Do(t, err)
+		ks.Close()
+		must.Is(t, k.continueOver(late, new(execution), false), ErrLost)
+		for range 2 {
+			patience.Receive(t, "the end of a websocket", ended)
+		}
+	})
 }

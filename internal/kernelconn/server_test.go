@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -102,6 +103,17 @@ func (s *server) checkLeft(ks *Kernels, opened []*Kernel) {
 	if len(ks.ending) > 0 || len(ks.opening) > 0 || s.unclosed.Load() != 0 {
 		s.t.Errorf("%d gates are shut, %d calls open a connection, and %d answers are open; want none", len(ks.ending), len(ks.opening), s.unclosed.Load())
 	}
+}
+
+// isFree reports whether a lock is free, or becomes free: a reader of messages may hold it for a moment.
+func isFree(mu *sync.Mutex) bool {
+	for end := time.Now().Add(10 * time.Second); !mu.TryLock(); runtime.Gosched() {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	mu.Unlock()
+	return true
 }
 
 // answerBody is the body of an answer. It records that it was closed.

@@ -32,64 +32,64 @@ func TestStopEscalates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newServer(t)
-			var mu sync.Mutex
-			var steps []string
-			hanging, ran := make(chan *jupytertest.Kernel, 1), make(chan struct{}, 2)
-			s.rest = func(w http.ResponseWriter, r *http.Request) {
-				step := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
-				if r.Method == http.MethodDelete {
-					step = r.Method
+			onClock(t, func(t *testing.T, s *server) {
+				var mu sync.Mutex
+				var steps []string
+				hanging, ran := make(chan *jupytertest.Kernel, 1), make(chan struct{}, 2)
+				s.rest = func(w http.ResponseWriter, r *http.Request) {
+					step := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+					if r.Method == http.MethodDelete {
+						step = r.Method
+					}
+					mu.Lock()
+					steps = append(steps, step)
+					mu.Unlock()
+					if step == "restart" {
+						(<-hanging).Status(nil, "restarting")
+						select {
+						case <-ran: // too early: it has not been reported yet
+						case <-time.After(100 * time.Millisecond):
+						}
+						w.WriteHeader(test.restart)
+						return
+					}
+					w.WriteHeader(http.StatusNoContent)
+				}
+				s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+					k.Begin(m)
+					if jupytertest.Code(m) == "hang" {
+						k.Stream(m, "stdout", "x")
+						hanging <- k
+						return
+					}
+					ran <- struct{}{}
+					k.Reply(m, "ok")
+					k.Status(m, "idle")
+				})
+				var log strings.Builder
+				ks := s.kernelsOf(Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+				ctx, cancel := context.WithCancel(t.Context())
+				_, err := run(ctx, ks, "hang", printing(cancel))
+				if !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+				if _, err := run(t.Context(), ks, "x", Handler{}); !errors.Is(err, ErrRestarted) {
+					t.Errorf("the next: %v", err)
+				}
+				if _, err := run(t.Context(), ks, "x", Handler{}); err != nil {
+					t.Errorf("the one after that: %v", err)
 				}
 				mu.Lock()
-				steps = append(steps, step)
-				mu.Unlock()
-				if step == "restart" {
-					(<-hanging).Status(nil, "restarting")
-					select {
-					case <-ran: // too early: it has not been reported yet
-					case <-time.After(100 * time.Millisecond):
+				defer mu.Unlock()
+				if diff := cmp.Diff(test.steps, steps); diff != "" {
+					t.Error(diff)
+				}
+				for _, step := range []string{"interrupting code", "restarting a kernel"} {
+					if !strings.Contains(log.String(), step) {
+						t.Errorf("the log does not tell %q: %s", step, log.String())
 					}
-					w.WriteHeader(test.restart)
-					return
 				}
-				w.WriteHeader(http.StatusNoContent)
-			}
-			s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
-				k.Begin(m)
-				if jupytertest.Code(m) == "hang" {
-					k.Stream(m, "stdout", "x")
-					hanging <- k
-					return
-				}
-				ran <- struct{}{}
-				k.Reply(m, "ok")
-				k.Status(m, "idle")
 			})
-			var log strings.Builder
-			ks := s.kernelsOf(Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-			ks.Timings.InterruptPause = time.Millisecond
-			ctx, cancel := context.WithCancel(t.Context())
-			_, err := run(ctx, ks, "hang", printing(cancel))
-			if !errors.Is(err, context.Canceled) {
-				t.Error(err)
-			}
-			if _, err := run(t.Context(), ks, "x", Handler{}); !errors.Is(err, ErrRestarted) {
-				t.Errorf("the next: %v", err)
-			}
-			if _, err := run(t.Context(), ks, "x", Handler{}); err != nil {
-				t.Errorf("the one after that: %v", err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if diff := cmp.Diff(test.steps, steps); diff != "" {
-				t.Error(diff)
-			}
-			for _, step := range []string{"interrupting code", "restarting a kernel"} {
-				if !strings.Contains(log.String(), step) {
-					t.Errorf("the log does not tell %q: %s", step, log.String())
-				}
-			}
 		})
 	}
 }
@@ -135,62 +135,65 @@ func TestStopThatKills(t *testing.T) {
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[string]error{"dead": ErrDied, "": ErrDied, "idle": ErrLost, "busy": nil} {
-		s := newServer(t)
-		asked := make(chan struct{}, 1000)
-		s.rest = func(w http.ResponseWriter, r *http.Request) {
-			select {
-			case asked <- struct{}{}:
-			default:
+		onClock(t, func(t *testing.T, s *server) {
+			asked := make(chan struct{}, 1000)
+			s.rest = func(w http.ResponseWriter, r *http.Request) {
+				select {
+				case asked <- struct{}{}:
+				default:
+				}
+				if state == "" {
+					http.NotFound(w, r)
+					return
+				}
+				_ = json.NewEncoder(w).Encode(map[string]string{"execution_state": state})
 			}
-			if state == "" {
-				http.NotFound(w, r)
-				return
+			s.kernel = reading(func(k *jupytertest.Kernel, requests <-chan *jupyter.Message) {
+				for m := range requests {
+					k.Begin(m)
+					if state != "busy" {
+						continue
+					}
+					for range 3 {
+						<-asked
+					}
+					k.Reply(m, "ok")
+					k.Status(m, "idle")
+				}
+			})
+			ks := s.kernels()
+			if _, err := run(t.Context(), ks, "x", Handler{}); !errors.Is(err, want) {
+				t.Errorf("%q: %v, want %v", state, err, want)
 			}
-			_ = json.NewEncoder(w).Encode(map[string]string{"execution_state": state})
-		}
-		s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
-			k.Begin(m)
-			if state != "busy" {
-				return
-			}
-			for range 3 {
-				<-asked
-			}
-			k.Reply(m, "ok")
-			k.Status(m, "idle")
 		})
-		ks := s.kernels()
-		ks.Timings.Silence = time.Millisecond
-		if _, err := run(t.Context(), ks, "x", Handler{}); !errors.Is(err, want) {
-			t.Errorf("%q: %v, want %v", state, err, want)
-		}
 	}
 }
 
 // A connection that ended while nothing ran is no reason to fail.
 func TestStaleConnection(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	var runs atomic.Int32
-	s.kernel = func(k *jupytertest.Kernel) {
-		if m := k.Next(); m != nil {
-			runs.Add(1)
-			k.Begin(m)
-			k.Reply(m, "ok")
-			k.Status(m, "idle")
+	onClock(t, func(t *testing.T, s *server) {
+		var runs atomic.Int32
+		s.kernel = func(k *jupytertest.Kernel) {
+			if m := k.Next(); m != nil {
+				runs.Add(1)
+				k.Begin(m)
+				k.Reply(m, "ok")
+				k.Status(m, "idle")
+			}
 		}
-	}
-	ks := s.kernels()
-	for i := range 20 {
-		if _, err := run(t.Context(), ks, "x", Handler{}); err != nil && !errors.Is(err, ErrLost) {
-			t.Errorf("%d: %v", i, err)
+		ks := s.kernels()
+		for i := range 20 {
+			if _, err := run(t.Context(), ks, "x", Handler{}); err != nil && !errors.Is(err, ErrLost) {
+				t.Errorf("%d: %v", i, err)
+			}
+			k := ks.Opened("python")
+			<-k.Done()
 		}
-		k := ks.Opened("python")
-		<-k.Done()
-	}
-	if runs.Load() != 20 {
-		t.Errorf("ran %d times", runs.Load())
-	}
+		if runs.Load() != 20 {
+			t.Errorf("ran %d times", runs.Load())
+		}
+	})
 }
 
 // printing calls f with the first output of code.
@@ -262,30 +265,31 @@ func TestReasonOfADeath(t *testing.T) {
 // the server reports is doubted once.
 func TestSilencesInARow(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	s.kernel = jupytertest.Answering(func(*jupytertest.Kernel, *jupyter.Message) {})
-	state := "busy"
-	s.rest = func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(map[string]string{"execution_state": state})
-	}
-	k, err := s.kernels().Open(t.Context(), "", "")
-	must.Do(t, err)
-	e := new(execution)
-	doubt := func(says string, heard bool, silences int, suspected bool, want error) {
-		t.Helper()
-		state = says
-		if err := k.doubt(t.Context(), e, heard); !errors.Is(err, want) || e.silences != silences || e.suspected != suspected {
-			t.Errorf("got %v, %d silences, suspected %v; want %v, %d, %v", err, e.silences, e.suspected, want, silences, suspected)
+	onClock(t, func(t *testing.T, s *server) {
+		s.kernel = jupytertest.Answering(func(*jupytertest.Kernel, *jupyter.Message) {})
+		state := "busy"
+		s.rest = func(w http.ResponseWriter, _ *http.Request) {
+			_ = json.NewEncoder(w).Encode(map[string]string{"execution_state": state})
 		}
-	}
-	doubt("busy", false, 0, false, nil)
-	e.resumed = true
-	doubt("busy", false, 1, false, nil)
-	doubt("idle", false, 2, true, nil)
-	doubt("busy", false, 3, false, nil)
-	doubt("idle", false, 4, true, nil)
-	doubt("idle", true, 0, false, nil)
-	doubt("idle", false, 1, true, nil)
-	doubt("idle", false, 2, true, ErrLost)
-	doubt("dead", false, 3, true, ErrDied)
+		k, err := s.kernels().Open(t.Context(), "", "")
+		must.Do(t, err)
+		e := new(execution)
+		doubt := func(says string, heard bool, silences int, suspected bool, want error) {
+			t.Helper()
+			state = says
+			if err := k.doubt(t.Context(), e, heard); !errors.Is(err, want) || e.silences != silences || e.suspected != suspected {
+				t.Errorf("got %v, %d silences, suspected %v; want %v, %d, %v", err, e.silences, e.suspected, want, silences, suspected)
+			}
+		}
+		doubt("busy", false, 0, false, nil)
+		e.resumed = true
+		doubt("busy", false, 1, false, nil)
+		doubt("idle", false, 2, true, nil)
+		doubt("busy", false, 3, false, nil)
+		doubt("idle", false, 4, true, nil)
+		doubt("idle", true, 0, false, nil)
+		doubt("idle", false, 1, true, nil)
+		doubt("idle", false, 2, true, ErrLost)
+		doubt("dead", false, 3, true, ErrDied)
+	})
 }

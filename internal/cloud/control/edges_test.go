@@ -1,6 +1,7 @@
 package control
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -289,5 +290,28 @@ func TestDeadlinesOfVolumes(t *testing.T) {
 	w := httptest.NewRecorder()
 	if s.ServeHTTP(w, r); w.Code != 200 || w.Body.Len() != 0 || w.Header().Get("Content-Length") != "4" {
 		t.Errorf("HEAD: got %d %q of %s bytes, want the length alone", w.Code, w.Body, w.Header().Get("Content-Length"))
+	}
+}
+
+// TestTokensOfPages checks that the token of a page names the order and the exact position, and that no part or extension of
+// a token is a token.
+func TestTokensOfPages(t *testing.T) {
+	t.Parallel()
+	want := cursor{At: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), ID: "i_a__asc_"}
+	for _, ascending := range []bool{false, true} {
+		token := want.encode(ascending)
+		if got, asc, ok := decodeCursor(token); !ok || asc != ascending || got.ID != want.ID || !got.At.Equal(want.At) {
+			t.Errorf("%s: got %+v, ascending %v, valid %v, want %+v, %v", token, got, asc, ok, want, ascending)
+		}
+		for _, wrong := range []string{"", token + "!", "!" + token, token[1:], token + token, token[:8]} {
+			if got, _, ok := decodeCursor(wrong); ok {
+				t.Errorf("%q: got %+v, want no position", wrong, got)
+			}
+		}
+	}
+	for text, valid := range map[string]bool{"2026-01-02T03:04:05Z__i": true, "2026-01-02T03:04:05Z_i": false, "2026-01-02__i": false, "__i": false, "": false} {
+		if got, _, ok := decodeCursor(base64.URLEncoding.EncodeToString([]byte(text))); ok != valid {
+			t.Errorf("%q: got %+v, valid %v, want %v", text, got, ok, valid)
+		}
 	}
 }

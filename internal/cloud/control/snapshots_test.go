@@ -303,6 +303,10 @@ func TestSnapshotsRefused(t *testing.T) {
 		{nil, "GET", "/snapshots?name=other/a", ``, 400, "is of the team 'other'"},
 		{nil, "GET", "/snapshots?%zz", ``, 400, "the query cannot be parsed"},
 		{paused, "POST", "/sandboxes/%/fork", ``, 409, "resume it first"},
+		{func(_ *testing.T, s *service, id string) {
+			s.failing(lifecycletest.Checkpoint, &lifecycle.StateError{ID: id, State: lifecycle.Killing})
+		},
+			"POST", "/sandboxes/%/fork", ``, 409, "being killed"},
 		{paused, "POST", "/sandboxes/%/snapshots", `{}`, 404, "it is paused"},
 		{func(_ *testing.T, s *service, _ string) {
 			s.failing(lifecycletest.Checkpoint, errors.New("no space left on device"))

@@ -154,3 +154,18 @@ func TestOutputHeldAfterDeadline(t *testing.T) {
 		return true
 	})
 }
+
+// TestInputEndsForWhatIsLeft: a process that a command left behind reads the end of the input
+// once the command has ended, because nobody can send more.
+func TestInputEndsForWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	req := shell(`exec 3<&0; (cat <&3; echo over >over) & exit 0`)
+	req.Stdin = proto.Bool(true)
+	s, _ := d.begin(t, connect.NewRequest(req))
+	heldEnd(t, s)
+	patience.Until(t, "the end of the input", func() bool {
+		text, _ := os.ReadFile(d.home + "/over")
+		return string(text) == "over\n"
+	})
+}

@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	coder "github.com/coder/websocket"
 	gorilla "github.com/gorilla/websocket"
@@ -17,6 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
+	"github.com/e2bctl/e2bctl/internal/pipetest"
 )
 
 // peer is a websocket client of the kernel made with another library than ours.
@@ -231,90 +232,72 @@ func TestAnswerThatComesTwice(t *testing.T) {
 
 func TestOriginTokenAndUnknownKernel(t *testing.T) {
 	t.Parallel()
-	p := serve(t, "secret")
-	id := p.defaultID(t)
-	url := "ws" + strings.TrimPrefix(p.jupyter, "http") + "/api/kernels/"
-	host := strings.TrimPrefix(p.jupyter, "http://")
-	for _, test := range []struct {
-		url    string
-		header http.Header
-		status int
-	}{
-		{url + id + "/channels", nil, 403},
-		{url + id + "/channels?token=wrong", nil, 403},
-		{url + id + "/channels?token=secret", nil, 101},
-		{url + id + "/channels", http.Header{"X-Access-Token": {"secret"}}, 101},
-		{url + id + "/channels", http.Header{"Authorization": {"token secret"}}, 101},
-		{url + id + "/channels", http.Header{"Authorization": {"Bearer secret"}}, 101},
-		{url + id + "/channels?token=secret", http.Header{"Origin": {"http://" + host}}, 101},
-		{url + id + "/channels?token=secret", http.Header{"Origin": {"http://evil.example"}}, 403},
-		{url + "nobody/channels?token=secret", nil, 404},
-		{url + id + "/channels?token=secret", http.Header{"Origin": {"null"}}, 403},
-	} {
-		ws, response, err := gorilla.DefaultDialer.DialContext(t.Context(), test.url, test.header)
-		if response == nil {
-			t.Fatalf("got %v, want a response", err)
+	synctest.Test(t, func(t *testing.T) {
+		s := withoutPython(t)
+		s.options.Token = func() string { return "secret" }
+		transport := pipetest.Serve(t, s.Jupyter())
+		dialer, id := gorilla.Dialer{NetDialContext: transport.DialContext}, s.DefaultID()
+		for _, test := range []struct {
+			path   string
+			header http.Header
+			status int
+		}{
+			{id + "/channels", nil, 403},
+			{id + "/channels?token=wrong", nil, 403},
+			{id + "/channels?token=secret", nil, 101},
+			{id + "/channels", http.Header{"X-Access-Token": {"secret"}}, 101},
+			{id + "/channels", http.Header{"Authorization": {"token secret"}}, 101},
+			{id + "/channels", http.Header{"Authorization": {"Bearer  secret "}}, 101},
+			{id + "/channels", http.Header{"Authorization": {"basic secret"}}, 403},
+			{id + "/channels", http.Header{"Authorization": {"secret"}}, 403},
+			{id + "/channels?token=secret", http.Header{"Origin": {"http://sandbox"}}, 101},
+			{id + "/channels?token=secret", http.Header{"Origin": {"http://evil.example"}}, 403},
+			{"nobody/channels?token=secret", nil, 404},
+			{id + "/channels?token=secret", http.Header{"Origin": {"null"}}, 403},
+		} {
+			ws, response, err := dialer.DialContext(t.Context(), "ws://sandbox/api/kernels/"+test.path, test.header)
+			if response == nil {
+				t.Fatalf("got %v, want a response", err)
+			}
+			if response.StatusCode != test.status {
+				t.Errorf("%s %v: got %d, want %d", test.path, test.header, response.StatusCode, test.status)
+			}
+			must.Do(t, response.Body.Close())
+			if ws != nil {
+				must.Do(t, ws.Close())
+			}
 		}
-		if response.StatusCode != test.status {
-			t.Errorf("%s %v: %d, want %d", strings.TrimPrefix(test.url, url), test.header, response.StatusCode, test.status)
+		p := &ports{client: &http.Client{Transport: transport}}
+		for origin, want := range map[string]int{"http://sandbox": 201, "HTTP://SANDBOX": 201, "http://evil.example": 403, "null": 403, "%": 403} {
+			if status, body := p.call(t, t.Context(), http.MethodPost, "http://sandbox/api/kernels?token=secret", "{}", "Origin", origin); status != want {
+				t.Errorf("Origin %s: got %d %s, want %d", origin, status, body, want)
+			}
 		}
-		if ws != nil {
-			ws.Close()
-		}
-	}
-	for origin, want := range map[string]int{"http://" + host: 201, "HTTP://" + strings.ToUpper(host): 201, "http://evil.example": 403, "null": 403, "%": 403} {
-		if status, body := p.call(t, t.Context(), http.MethodPost, p.jupyter+"/api/kernels?token=secret", "{}", "Origin", origin); status != want {
-			t.Errorf("Origin %s: %d %s, want %d", origin, status, body, want)
-		}
-	}
-}
-
-func TestSameSessionReplacesTheConnection(t *testing.T) {
-	t.Parallel()
-	p := serve(t, "")
-	id := p.defaultID(t)
-	first := p.dial(t, id, "?session_id=a", nil)
-	p.dial(t, id, "?session_id=b", nil)
-	second := p.dial(t, id, "?session_id=a", nil)
-	if _, _, err := first.ws.Read(t.Context()); coder.CloseStatus(err) != coder.StatusGoingAway {
-		t.Errorf("the first connection: %v, want close status coder.StatusGoingAway", err)
-	}
-	if got := second.until(second.execute("1", false)); !strings.Contains(types(got), "execute_result") {
-		t.Errorf("got %s, want %q in it", types(got), "execute_result")
-	}
+	})
 }
 
 // An earlier request of a session does not replace a later one, however late it
 // is handled.
 func TestEarlierRequestDoesNotReplaceALaterOne(t *testing.T) {
 	t.Parallel()
-	p := serve(t, "")
-	id := p.defaultID(t)
-	earlier := &socket{session: "a", kernel: p.kernelByID(id), done: make(chan struct{})}
-	earlier.ctx, earlier.shut = context.WithCancel(t.Context())
-	defer earlier.shut()
-	if !p.addSocket(earlier) {
-		t.Fatal("no room")
-	}
-	defer p.removeSocket(earlier)
-	later := p.dial(t, id, "?session_id=a", nil)
-	later.until(later.execute("1", false)) // it is attached
-	if b, err := p.openBuffer(earlier); b != nil || !errors.Is(err, errReplaced) {
-		t.Errorf("got %v, %v, want no b and errReplaced", b, err)
-	}
-	later.until(later.execute("2", false))
-}
-
-func TestMalformedMessageEndsTheConnection(t *testing.T) {
-	t.Parallel()
-	p := serve(t, "")
-	for _, frame := range []string{"{", `{"channel":"nowhere","header":{}}`, `{"channel":"shell","header":{}}`} {
-		ws := p.dial(t, p.defaultID(t), "", nil)
-		must.Do(t, ws.ws.Write(t.Context(), coder.MessageText, []byte(frame)))
-		if _, _, err := ws.ws.Read(t.Context()); coder.CloseStatus(err) != coder.StatusInvalidFramePayloadData {
-			t.Errorf("%s: got %v, want close status coder.StatusInvalidFramePayloadData", frame, err)
+	synctest.Test(t, func(t *testing.T) {
+		s := withoutPython(t)
+		earlier := &socket{session: "a", kernel: s.kernels[0], done: make(chan struct{})}
+		earlier.ctx, earlier.shut = context.WithCancel(t.Context())
+		defer earlier.shut()
+		if !s.addSocket(earlier) {
+			t.Fatal("no room")
 		}
-	}
+		defer s.removeSocket(earlier)
+		dialing(t, s)("?session_id=a")
+		synctest.Wait() // the later one is attached
+		if b, err := s.openBuffer(earlier); b != nil || !errors.Is(err, errReplaced) {
+			t.Errorf("got %v, %v, want no buffer and %v", b, err, errReplaced)
+		}
+		if len(s.buffers) != 1 || s.buffers[0].reader == nil || s.buffers[0].reader.number != earlier.number+1 {
+			t.Errorf("%d buffers are there, want that of the later connection", len(s.buffers))
+		}
+	})
 }
 
 // smolagents' messages have no date and no channel, and it stops reading at the
@@ -358,26 +341,6 @@ func TestClientThatDoesNotRead(t *testing.T) {
 			}
 			return
 		}
-	}
-}
-
-// A client that no longer answers pings is gone; one that is only silent is not.
-func TestClientThatIsGone(t *testing.T) {
-	t.Parallel()
-	p := serve(t, "")
-	p.ping = time.Second // a busy machine answers within maxPings of these
-	id := p.defaultID(t)
-	silent := p.dial(t, id, "", nil)
-	reads := make(chan error, 1)
-	go func() { _, _, err := silent.ws.Read(t.Context()); reads <- err }() // Read answers pings, too
-	p.dial(t, id, "", nil)                                                 // this one is not read
-	k := p.kernelByID(id)
-	patience.Until(t, "one connection is left", func() bool { return p.connections(k) == 1 })
-	if got := silent.send(jupyter.Shell, "kernel_info_request", struct{}{}, jupyter.Header{}); got.MsgID == "" {
-		t.Error("nothing was sent")
-	}
-	if err := <-reads; err != nil {
-		t.Errorf("the silent one was cut: %v", err)
 	}
 }
 

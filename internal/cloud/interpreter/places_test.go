@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -25,6 +26,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
+	"github.com/e2bctl/e2bctl/internal/pipetest"
 )
 
 // A sandbox has as many connections as it may, each with a number above those before it, and the
@@ -215,15 +217,16 @@ func (d dependents) AfterFunc(f func()) (stop func() bool) {
 // long as the server.
 func TestRefusedConnections(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", maxSessionID+1)
+	longest := strings.Repeat("x", maxSessionID)
 	for name, test := range map[string]struct {
 		query  string
 		taken  int
 		status int
+		text   string
 	}{
-		"a long session_id":     {"?session_id=" + long, 0, http.StatusBadRequest},
-		"too many connections":  {"", maxSockets, http.StatusServiceUnavailable},
-		"a malformed handshake": {"", 0, http.StatusBadRequest},
+		"a long session_id":     {"?session_id=" + longest + "x", 0, http.StatusBadRequest, "session_id is longer than 1024 bytes"},
+		"too many connections":  {"", maxSockets, http.StatusServiceUnavailable, "too many connections: the limit of a sandbox is 256"},
+		"a malformed handshake": {"?session_id=" + longest, 0, http.StatusBadRequest, "Bad Request"},
 	} {
 		count := 0
 		s := &Server{ctx: dependents{t.Context(), &count}, sockets: map[*socket]struct{}{}}
@@ -235,8 +238,11 @@ func TestRefusedConnections(t *testing.T) {
 		r.Header.Set("Connection", "upgrade")
 		r.Header.Set("Upgrade", "websocket")
 		s.channels(w, r, &runningKernel{})
-		if w.Code != test.status || count != 0 || len(s.sockets) != test.taken {
-			t.Errorf("%s: got status %d, %d contexts and %d connections, want %d, 0 and %d", name, w.Code, count, len(s.sockets), test.status, test.taken)
+		if w.Code != test.status || !strings.Contains(w.Body.String(), test.text) {
+			t.Errorf("%s: got %d %s, want %d with %q", name, w.Code, w.Body, test.status, test.text)
+		}
+		if count != 0 || len(s.sockets) != test.taken {
+			t.Errorf("%s: got %d contexts and %d connections, want 0 and %d", name, count, len(s.sockets), test.taken)
 		}
 	}
 }
@@ -266,70 +272,71 @@ func TestBufferThatMissedAMessage(t *testing.T) {
 // unconfirmed bytes, also while further messages wait, and once when no message has come for a while.
 func TestPositionsAreAsked(t *testing.T) {
 	t.Parallel()
-	const messages, size = 50, 16 << 10
-	b := &sessionBuffer{own: "o", wake: make(chan struct{}, 1), changed: make(chan struct{})}
-	content := json.RawMessage(`"` + strings.Repeat("x", size) + `"`)
-	header := jupyter.NewHeader("stream", "o", "u")
-	put := func() {
-		if !b.put(&jupyter.Message{Channel: jupyter.IOPub, Header: header, Content: content}, absentBytes, false) {
-			t.Error("the messages do not fit")
-		}
-	}
-	for range messages {
-		put()
-	}
-	var served sync.WaitGroup
-	defer served.Wait()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		served.Add(1)
-		defer served.Done()
-		hijacked := &gathering{ResponseWriter: w}
-		conn, err := upgrader.Upgrade(hijacked, r, nil)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		so := &socket{server: &Server{ping: time.Hour}, session: "s", conn: conn, writes: hijacked.conn, buffer: b, ctx: ctx, shut: cancel}
-		so.write()
-	}))
-	defer server.Close()
-	conn, res, err := websocket.DefaultDialer.DialContext(ctx, "ws"+strings.TrimPrefix(server.URL, "http"), nil)
-	must.Do(t, err)
-	defer conn.Close()
-	defer res.Body.Close()
-	must.Do(t, conn.SetReadDeadline(time.Now().Add(patience.Limit)))
-	var asked, want []uint64
-	last := errors.New("the last message was asked about")
-	conn.SetPingHandler(func(payload string) error {
-		position := binary.BigEndian.Uint64([]byte(payload))
-		if asked = append(asked, position); position > messages {
-			return last
-		}
-		if position == messages && asked[max(0, len(asked)-2)] != messages {
-			for range 2 { // without a message, there is nothing to ask about
-				b.poke()
-				patience.Until(t, "the token to be taken", func() bool { return len(b.wake) == 0 })
+	synctest.Test(t, func(t *testing.T) {
+		const messages, size = 50, 16 << 10
+		b := &sessionBuffer{own: "o", wake: make(chan struct{}, 1), changed: make(chan struct{})}
+		content := json.RawMessage(`"` + strings.Repeat("x", size) + `"`)
+		header := jupyter.NewHeader("stream", "o", "u")
+		put := func() {
+			if !b.put(&jupyter.Message{Channel: jupyter.IOPub, Header: header, Content: content}, absentBytes, false) {
+				t.Error("the messages do not fit")
 			}
+		}
+		for range messages {
 			put()
 		}
-		return nil
+		var served sync.WaitGroup
+		defer served.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		transport := pipetest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			served.Add(1)
+			defer served.Done()
+			hijacked := &gathering{ResponseWriter: w}
+			conn, err := upgrader.Upgrade(hijacked, r, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			so := &socket{server: &Server{ping: time.Hour}, session: "s", conn: conn, writes: hijacked.conn, buffer: b, ctx: ctx, shut: cancel}
+			so.write()
+		}))
+		conn, res, err := (&websocket.Dialer{NetDialContext: transport.DialContext}).DialContext(ctx, "ws://sandbox", nil)
+		must.Do(t, err)
+		defer conn.Close()
+		defer res.Body.Close()
+		must.Do(t, conn.SetReadDeadline(patience.Deadline()))
+		var asked, want []uint64
+		last := errors.New("the last message was asked about")
+		conn.SetPingHandler(func(payload string) error {
+			position := binary.BigEndian.Uint64([]byte(payload))
+			if asked = append(asked, position); position > messages {
+				return last
+			}
+			if position == messages && asked[max(0, len(asked)-2)] != messages {
+				for range 2 { // without a message, there is nothing to ask about
+					b.poke()
+					patience.Until(t, "the token to be taken", func() bool { return len(b.wake) == 0 })
+				}
+				put()
+			}
+			return nil
+		})
+		bytes := 0
+		for n := uint64(1); ; n++ {
+			var data []byte
+			if _, data, err = conn.ReadMessage(); err != nil {
+				break
+			}
+			if bytes += len(data); bytes > unconfirmed || n >= messages {
+				want, bytes = append(want, n), 0
+			}
+		}
+		must.Is(t, err, last)
+		if !slices.Equal(asked, want) || len(want) < 3 {
+			t.Errorf("asked after the messages %d, want %d", asked, want)
+		}
 	})
-	bytes := 0
-	for n := uint64(1); ; n++ {
-		var data []byte
-		if _, data, err = conn.ReadMessage(); err != nil {
-			break
-		}
-		if bytes += len(data); bytes > unconfirmed || n >= messages {
-			want, bytes = append(want, n), 0
-		}
-	}
-	must.Is(t, err, last)
-	if !slices.Equal(asked, want) || len(want) < 3 {
-		t.Errorf("asked after the messages %d, want %d", asked, want)
-	}
 }
 
 // TestRefusalOfARequest checks the two messages that clients wait for after a request that is not

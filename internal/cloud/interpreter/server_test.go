@@ -188,25 +188,13 @@ func TestExecute(t *testing.T) {
 // not earlier: a sandbox without a kernel is small.
 func TestDefaultKernelStarts(t *testing.T) {
 	t.Parallel()
-	starts := make(chan struct{}, 16)
-	p := serve(t, "", func(o *Options) {
-		environ := o.Environ
-		o.Environ = func() ([]string, error) {
-			starts <- struct{}{}
-			return environ()
+	s := withoutPython(t)
+	for path, want := range map[string]bool{"/health": false, "/nowhere": false, "/contexts": true} {
+		_, before := s.kernels[0].State()
+		ask(s.Interpreter(), http.MethodGet, path, "")
+		s.work.Wait()
+		if state, after := s.kernels[0].State(); (before != after) != want {
+			t.Errorf("GET %s: the kernel, which is %s, was started: %v, want %v", path, state, before != after, want)
 		}
-	})
-	for len(starts) > 0 {
-		<-starts // at the start the server looked for kernels of other languages
 	}
-	for _, path := range []string{"/health", "/nowhere"} {
-		p.call(t, t.Context(), http.MethodGet, p.interpreter+path, "")
-	}
-	if len(starts) > 0 {
-		t.Error("it starts for nobody")
-	}
-	if status, body := p.call(t, t.Context(), http.MethodGet, p.interpreter+"/contexts", ""); status != http.StatusOK {
-		t.Fatalf("got %d %s, want 200", status, body)
-	}
-	<-starts
 }

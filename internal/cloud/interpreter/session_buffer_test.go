@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	coder "github.com/coder/websocket"
 	gorilla "github.com/gorilla/websocket"
@@ -161,55 +162,57 @@ func TestAbsentSessionIsBounded(t *testing.T) {
 // When a kernel is removed its sessions are removed too.
 func TestSessionsOfRemovedKernels(t *testing.T) {
 	t.Parallel()
-	p := serve(t, "")
-	id := p.defaultID(t)
-	for i := range 3 {
-		p.dial(t, id, fmt.Sprintf("?session_id=%d", i), nil).cut()
-	}
-	open := p.dial(t, id, "?session_id=open", nil)
-	if status, _ := p.call(t, t.Context(), http.MethodDelete, p.jupyter+"/api/kernels/"+id, ""); status != 204 {
-		t.Fatalf("got %v, want 204", status)
-	}
-	for {
-		_, _, err := open.ws.Read(t.Context())
-		if err == nil {
-			continue
+	synctest.Test(t, func(t *testing.T) {
+		s := withoutPython(t)
+		dial, id := dialing(t, s), s.DefaultID()
+		for i := range 3 {
+			must.Do(t, dial(fmt.Sprintf("?session_id=%d", i)).Close())
 		}
-		if coder.CloseStatus(err) != coder.StatusGoingAway {
-			t.Errorf("got %v, want close status coder.StatusGoingAway", err)
+		open := dial("?session_id=open")
+		synctest.Wait()
+		if len(s.buffers) != 4 || len(s.sockets) != 1 {
+			t.Errorf("got %d buffers and %d connections, want 4 and 1", len(s.buffers), len(s.sockets))
 		}
-		break
-	}
-	must.Do(t, p.Close())
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.buffers) != 0 {
-		t.Errorf("%d buffers are left, want none", len(p.buffers))
-	}
+		if answer := ask(s.Jupyter(), http.MethodDelete, "/api/kernels/"+id, ""); answer.Code != http.StatusNoContent {
+			t.Errorf("got %d %s, want 204", answer.Code, answer.Body)
+		}
+		var err error
+		for err == nil {
+			_, _, err = open.ReadMessage()
+		}
+		if !gorilla.IsCloseError(err, gorilla.CloseGoingAway) {
+			t.Errorf("got %v, want that the server goes away", err)
+		}
+		synctest.Wait()
+		if len(s.buffers) > 0 || len(s.sockets) > 0 {
+			t.Errorf("%d buffers and %d connections are left, want none", len(s.buffers), len(s.sockets))
+		}
+	})
 }
 
 // A connection that is opened while its kernel is removed ends with the kernel.
 func TestSocketOfARemovedKernel(t *testing.T) {
 	t.Parallel()
-	p := serve(t, "")
-	k := p.kernelByID(p.defaultID(t))
+	s := withoutPython(t)
+	k := s.kernels[0]
+	so := func(session string) *socket {
+		return &socket{server: s, kernel: k, session: session, ctx: t.Context(), shut: func() {}}
+	}
 	for _, session := range []string{"", "session"} {
-		so := &socket{server: p.Server, kernel: k, session: session, ctx: t.Context(), shut: func() {}}
-		b, err := p.openBuffer(so)
+		b, err := s.openBuffer(so(session))
 		must.Do(t, err)
 		b.detach()
 	}
-	p.removeKernel(k)
+	s.removeKernel(k)
 	for _, session := range []string{"", "session"} {
-		so := &socket{server: p.Server, kernel: k, session: session, ctx: t.Context(), shut: func() {}}
-		if _, err := p.openBuffer(so); !errors.Is(err, errRemoved) {
+		if _, err := s.openBuffer(so(session)); !errors.Is(err, errRemoved) {
 			t.Errorf("session %q: got %v, want errRemoved", session, err)
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.buffers) != 0 {
-		t.Errorf("%d buffers are left, want none", len(p.buffers))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.buffers) != 0 {
+		t.Errorf("%d buffers are left, want none", len(s.buffers))
 	}
 }
 
