@@ -20,7 +20,10 @@ import (
 // waitExceptions are the functions that may contain waits that TestWaits reports, each
 // with the reason why no busy machine makes its test fail.
 var waitExceptions = map[string]string{
-	"cli create": "the fake service answers late, for a client that has given up by then or will do so",
+	"cli create":                                      "the fake service answers late, for a client that has given up by then or will do so",
+	"cli/internal/cmd/local TestUp":                   "what would be wrong has that time to happen",
+	"cli/internal/cmd/local TestUpWhileInUse":         "what would be wrong has that time to happen",
+	"cli/internal/transfer TestEndOfStreams":          "its functions are called in bubbles",
 	"internal/cloud/control TestFollowedLogs":         "its entries come in groups, however late",
 	"internal/cloud/control TestLogs":                 "its entries have times of their own, however late",
 	"internal/cloud/engine/gvisor TestMemoryCutOff":   "it looks until something is written, and tries again",
@@ -34,7 +37,6 @@ var waitExceptions = map[string]string{
 	"internal/e2e pass":                               "it has faults act at any moment",
 	"internal/httpwait TestDo":                        "its handlers are called in bubbles",
 	"internal/httpwait drip":                          "it is called in bubbles",
-	"internal/kernelconn TestStopEscalates":           "what would be wrong has that time to happen",
 	"internal/realservice runCut":                     "a pause that is too short is repeated, longer",
 	"sandbox RoundTrip":                               "the farm of the pool's tests is in bubbles",
 	"sandbox TestInterruptThatIsLate":                 "what would be wrong has that time to happen",

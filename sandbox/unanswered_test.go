@@ -108,8 +108,11 @@ func TestStartWithoutAnswer(t *testing.T) {
 			t.Errorf("%s: asked for the process %q, want %q", name, asked, named)
 		}
 		failed, ok := errors.AsType[*ExitError](err)
-		if runs := name == "it runs"; ok != runs || ok && (failed.Result.ExitCode != 3 || failed.Result.Stdout != "text") || !ok && !errors.Is(err, ErrCommandLost) {
+		if ok != (name == "it runs") || !ok && !errors.Is(err, ErrCommandLost) {
 			t.Errorf("%s: got %+v and error %v", name, result, err)
+		}
+		if ok && (failed.Result.ExitCode != 3 || failed.Result.Stdout != "text") {
+			t.Errorf("%s: got %+v, want its output and status", name, failed.Result)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func errorOf(t *testing.T, line string) string {
 	return call{line: line}.run(ended, nil).err
 }
 
-// TestWithoutDirectories checks that each command says that there is no directory for what it needs.
+// TestWithoutDirectories checks that each command names the directory that it needs and that does not exist.
 func TestWithoutDirectories(t *testing.T) {
 	const place, authority, state = "the address and key of a local cloud: ", "the certificate authority of a local cloud: ", "the state directory of a local cloud: "
 	for _, tt := range []struct {

@@ -106,8 +106,8 @@ func TestUp(t *testing.T) {
 	cmdtest.Refuses(t, got.URL)
 }
 
-// TestNotesOfUp checks that the record of a cloud has what its terminal and its log are for, and all notes about its Python
-// and its directories.
+// TestNotesOfUp checks that the record of a cloud has its log, whether its terminal asks, and all notes about its Python and
+// its directories.
 func TestNotesOfUp(t *testing.T) {
 	dir := fresh(t)
 	must.Do(t, os.Chmod(dir, 0o700))
