@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdtest"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
@@ -153,7 +154,7 @@ func TestUpWhileInUse(t *testing.T) {
 			must.Do(t, err)
 			sb, err := client.Create(ctx)
 			must.Do(t, err)
-			must.Do(t, client.Pause(ctx, sb.ID(), nil))
+			must.Do(t, errors.Join(client.Pause(ctx, sb.ID(), nil), sb.Detach()))
 			remove := func() { removed <- errors.Join(client.Kill(ctx, sb.ID()), client.Close()) }
 			if keeps {
 				removed <- client.Close()
@@ -161,7 +162,11 @@ func TestUpWhileInUse(t *testing.T) {
 			}
 			time.AfterFunc(3*idle, remove)
 		}
+		before := goleak.IgnoreCurrent()
 		stderr, err := up(ctx, out, args...)
+		if leaks := goleak.Find(before); leaks != nil {
+			t.Errorf("with state %t, it has left something behind: %v", keeps, leaks)
+		}
 		if err := errors.Join(err, ctx.Err(), patience.Receive(t, "the removal of the sandbox", removed)); err != nil {
 			t.Errorf("with state %t: got error %v, want its end after that of the sandbox", keeps, err)
 		}
