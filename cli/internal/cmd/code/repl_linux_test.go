@@ -268,14 +268,17 @@ func TestReplInterruptsInTime(t *testing.T) {
 		u.sees("^C")
 	}
 	waits("late\r", "execute_request")
-	s.mu.Lock()
-	if s.interrupts > 0 {
+	interrupts := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.interrupts
+	}
+	if interrupts() > 0 {
 		t.Error("code was interrupted before it began")
 	}
-	s.mu.Unlock()
 	s.resume <- struct{}{}
-	if shown := u.until(">>> "); !strings.Contains(shown, "KeyboardInterrupt: no\r\n") || s.interrupts != 1 {
-		t.Errorf("interrupted early: the screen has %q after %d interrupts", shown, s.interrupts)
+	if shown := u.until(">>> "); !strings.Contains(shown, "KeyboardInterrupt: no\r\n") || interrupts() != 1 {
+		t.Errorf("interrupted early: the screen has %q after %d interrupts", shown, interrupts())
 	}
 	for keys, what := range map[string]string{"slow\r": "is_complete_request", "slow?\r": "inspect_request", "slow\t": "complete_request"} {
 		waits(keys, what)

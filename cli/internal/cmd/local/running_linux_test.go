@@ -272,7 +272,8 @@ func TestRunningBeside(t *testing.T) {
 	)
 	restart(first, "--state-dir ONE")
 	restart(second, "--state-dir STATE --port 8")
-	if got := (call{line: "status -q"}).run(t.Context(), n); got.out != "http://first.invalid\nURL\n" || !strings.HasPrefix(got.err, "the local cloud on http://first.invalid, process 41, does not answer: ") {
+	const silent = "the local cloud on http://first.invalid, process 41, does not answer: "
+	if got := (call{line: "status -q"}).run(t.Context(), n); got.out != "http://first.invalid\nURL\n" || !strings.HasPrefix(got.err, silent) {
 		t.Errorf("the status of both: got %+v", got)
 	}
 	must.Do(t, os.WriteFile(filepath.Join(published(t, home, server.URL)[0]), []byte("{"), 0o600))
