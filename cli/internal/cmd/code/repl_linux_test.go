@@ -304,13 +304,13 @@ func TestReplInterruptsInTime(t *testing.T) {
 		mark := ">>> "
 		if strings.HasSuffix(keys, "\t") {
 			mark = "Z"
-			u.types("Z\x03")
+			u.types("Z")
 		}
 		if shown := u.until(mark); strings.Contains(shown, "e2bctl") || strings.Contains(shown, "ran") {
 			t.Errorf("%q: the screen has %q, want nothing of the answer", keys, shown)
 		}
 		if mark == "Z" {
-			u.sees(">>> ")
+			u.presses("\x03", ">>> ", "^C")
 		}
 		s.resume <- struct{}{}
 		u.runs("6 * 7", "\r\n42\r\n")
