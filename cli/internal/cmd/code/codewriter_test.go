@@ -1,7 +1,9 @@
 package code
 
 import (
+	"errors"
 	"strings"
+	"syscall"
 	"testing"
 	"unicode/utf8"
 
@@ -20,6 +22,9 @@ func TestCodeWriter(t *testing.T) {
 		"\x1b]8;;http://x\x1b\\y":          "]8;;http://x\\y",
 		"\x1bPq\x1b\\\x1b_x\x9c":           "Pq\\_x\uFFFD",
 		"\x1b\x1b[31mx\x1bc":               "xc",
+		"\x1b[ qa\x1b[?25lb":               "ab",
+		"\x1b[@a\x1b[3~b\x1b[\x7fc":        "abc",
+		"[a\x1b]b[?@~":                     "[a]b[?@~",
 		"\x1b[12\nnext":                    "\nnext",
 		"\x1b[é":                           "é",
 		"back\bspace bell\a null\x00 \x7f": "backspace bell null ",
@@ -49,6 +54,32 @@ func written(t *testing.T, text string, each int) string {
 	}
 	must.Do(t, w.println("end"))
 	return screen.String()
+}
+
+// fullAfter is a file on a disk that is full after n writes.
+type fullAfter struct{ n int }
+
+func (f *fullAfter) Write(p []byte) (int, error) {
+	if f.n--; f.n < 0 {
+		return 0, syscall.ENOSPC
+	}
+	return len(p), nil
+}
+
+// TestCodeWriterOnAFullDisk checks that each text that cannot be written is an error, and that a part of a character is not
+// lost.
+func TestCodeWriterOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	for n := range 4 {
+		w := &codeWriter{w: &fullAfter{n}, terminal: true}
+		_, err := w.Write([]byte("a\xe2")) // its last byte waits for others
+		errs := []error{err, w.println("b"), w.println("c")}
+		for i, writes := range []int{0, 2, 3} { // println first ends the part
+			if failed := errors.Is(errs[i], syscall.ENOSPC); failed != (n <= writes) || !failed && errs[i] != nil {
+				t.Errorf("full after %d writes: got %v", n, errs)
+			}
+		}
+	}
 }
 
 func FuzzCodeWriter(f *testing.F) {

@@ -126,3 +126,27 @@ func TestLongestCells(t *testing.T) {
 		t.Errorf("the cells (-want +got):\n%s", diff)
 	}
 }
+
+// TestRewrittenHistory checks that the file of the history keeps its lines until it has twice as many as are needed.
+func TestRewrittenHistory(t *testing.T) {
+	state := t.TempDir()
+	must.Do(t, os.Chmod(state, 0o700))
+	t.Setenv("XDG_STATE_HOME", state)
+	file := filepath.Join(state, "e2bctl", "history", "code")
+	_, err := openHistory()
+	must.Do(t, err)
+	for lines, want := range map[int]int{2*maxCells - 1: 2*maxCells - 1, 2 * maxCells: maxCells} {
+		var text strings.Builder
+		for i := range lines {
+			fmt.Fprintf(&text, "\"%d\"\n", i)
+		}
+		must.Do(t, os.WriteFile(file, []byte(text.String()), 0o600))
+		h, err := openHistory()
+		must.Do(t, err)
+		left, err := os.ReadFile(file)
+		must.Do(t, err)
+		if n := strings.Count(string(left), "\n"); n != want || len(h.cells) != maxCells || h.At(0) != fmt.Sprint(lines-1) {
+			t.Errorf("%d lines: the file has %d, and the history %d cells, the latest %s; want %d lines", lines, n, len(h.cells), h.At(0), want)
+		}
+	}
+}

@@ -17,22 +17,24 @@ import (
 // pixel is a picture as a kernel displays it.
 const pixel = "iVBORw0KGgo="
 
-// kernels is a service with a sandbox, and the kernels of its contexts: c1 with Python, c2 with Bash.
+// kernels is a service with a sandbox, and the kernels of its contexts: c1 and c3 with Python, c2 with Bash.
 type kernels struct {
 	t    *testing.T
 	deaf bool   // there is no websocket
 	ends string // what the end of a program returns; "raise" and "die": it raises an exception, or the sandbox is gone
 
-	errs   *cmdtest.Output // standard error of the command; nil: the terminal
-	unkept bool            // no history can be kept
-	asked  chan string     // the kind of a question that waits for resume
-	resume chan struct{}
+	errs    *cmdtest.Output // standard error of the command; nil: the terminal
+	unkept  bool            // no history can be kept
+	unsized bool            // the terminal has no size
+	asked   chan string     // the kind of a question that waits for resume
+	resume  chan struct{}
 
 	mu          sync.Mutex
 	gone        bool // the sandbox
 	interrupts  int
 	killed      int
 	ran         []string // code
+	opened      []string // the kernels that were connected to
 	interrupted chan struct{}
 }
 
@@ -48,6 +50,9 @@ func (s *kernels) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(w, `{"code":404,"message":"gone"}`)
 	case strings.HasSuffix(path, "/channels") && !s.deaf:
+		s.mu.Lock()
+		s.opened = append(s.opened, strings.TrimSuffix(strings.TrimPrefix(path, "/api/kernels/"), "/channels"))
+		s.mu.Unlock()
 		k, err := jupytertest.Upgrade(s.t, w, r)
 		if err != nil {
 			s.t.Error(err)
@@ -64,7 +69,7 @@ func (s *kernels) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.interrupted <- struct{}{}
 		w.WriteHeader(http.StatusNoContent)
 	case path == "/contexts" && r.Method == http.MethodGet:
-		_, _ = io.WriteString(w, `[{"id":"c1","language":"python","cwd":"/home/user"},{"id":"c2","language":"bash","cwd":"/home/user"}]`)
+		_, _ = io.WriteString(w, `[{"id":"c1","language":"python","cwd":"/home/user"},{"id":"c2","language":"bash","cwd":"/home/user"},{"id":"c3","language":"python","cwd":"/home/user"}]`)
 	case path == "/execute":
 		_, _ = io.WriteString(w, `{"type":"stdout","text":"over HTTP\n"}`+"\n"+`{"type":"end_of_execution"}`+"\n")
 	case r.Header.Get("E2b-Sandbox-Id") != "":
@@ -130,6 +135,8 @@ func (s *kernels) answer(k *jupytertest.Kernel, m *jupyter.Message) {
 			return
 		case "early":
 			matches, start = append(matches, "earlier"), 0
+		case "emp":
+			matches = append(matches, "", "empty")
 		}
 		for _, name := range []string{"alpha", "alphabet", "beta", "broken\x1bname"} {
 			if strings.HasPrefix(name, word) {
@@ -198,19 +205,20 @@ func (s *kernels) run(k *jupytertest.Kernel, m *jupyter.Message, code string) {
 		<-s.interrupted
 		k.Stream(m, "stdout", "no, thanks\n")
 		<-s.interrupted
-	case "ask":
-		k.Ask(m, "first\nname? ")
-		answers := make(chan string, 1)
-		go func() { answers <- k.Answer() }()
-		select {
-		case name := <-answers:
-			k.Stream(m, "stdout", "hello "+name+"\n")
-		case <-s.interrupted:
-			k.Reply(m, "ok")
-			k.Status(m, "idle")
-			<-answers // until the end of the session
+	case "ask", "secret", "ask, then hang":
+		if !s.asks(k, m, code) {
 			return
 		}
+	case "fail":
+		raised("ValueError")
+		k.Status(m, "idle")
+		return
+	case "display", "figure":
+		data := map[string]any{"text/plain": "'a " + code + "'"}
+		if code == "figure" {
+			data["image/png"] = pixel
+		}
+		k.Say(m, jupyter.IOPub, "display_data", map[string]any{"data": data, "metadata": map[string]any{}})
 	case "picture":
 		k.Say(m, jupyter.IOPub, "display_data", picture)
 	case "die":
@@ -224,4 +232,35 @@ func (s *kernels) run(k *jupytertest.Kernel, m *jupyter.Message, code string) {
 	}
 	k.Reply(m, "ok")
 	k.Status(m, "idle")
+}
+
+// asks runs code that asks for input. It returns whether the code ends as usual.
+func (s *kernels) asks(k *jupytertest.Kernel, m *jupyter.Message, code string) bool {
+	switch code {
+	case "secret":
+		k.Say(m, jupyter.Stdin, "input_request", jupyter.InputRequest{Prompt: "password? ", Password: true})
+		k.Stream(m, "stdout", fmt.Sprintf("%d characters\n", len(k.Answer())))
+		return true
+	case "ask, then hang":
+		k.Ask(m, "name? ")
+		k.Stream(m, "stdout", "hello "+k.Answer()+"\n")
+		<-s.interrupted
+		k.Say(m, jupyter.IOPub, "error", jupyter.ErrorContent{Name: "KeyboardInterrupt", Value: "no", Traceback: []string{"line 3\nKeyboardInterrupt: no"}})
+		k.Reply(m, "error")
+		k.Status(m, "idle")
+		return false
+	}
+	k.Ask(m, "first\n\x1b[2Jname? ")
+	answers := make(chan string, 1)
+	go func() { answers <- k.Answer() }()
+	select {
+	case name := <-answers:
+		k.Stream(m, "stdout", "hello "+name+"\n")
+		return true
+	case <-s.interrupted:
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
+		<-answers // until the end of the session
+		return false
+	}
 }

@@ -26,3 +26,42 @@ func TestKeysOfTerminals(t *testing.T) {
 		}
 	}
 }
+
+// TestLengthOfKeys checks the bytes of a key at the edges of the ranges of characters that escape sequences have.
+func TestLengthOfKeys(t *testing.T) {
+	t.Parallel()
+	for typed, want := range map[string]int{
+		"": 0, "a": 1, "\xc3": 0, "é": 2, "\xff": 1, "\x1b": 0, "\x1b\x1f": 1, "\x1b ": 2, "\x1ba": 2, "\x1bO": 0, "\x1bOP": 3, "\x1bOPx": 3,
+		"\x1b[": 0, "\x1b[?": 0, "\x1b[@x": 3, "\x1b[~x": 3, "\x1b[\x7f": 0, "\x1b[ q": 4, "\x1b[1\x1f": 3, "\x1b[\x1f": 2,
+	} {
+		if got := keyLength([]byte(typed)); got != want {
+			t.Errorf("%q: got %d bytes, want %d", typed, got, want)
+		}
+	}
+}
+
+// TestKeysAhead checks how many keys are kept while code runs, and that Ctrl-C is none of them.
+func TestKeysAhead(t *testing.T) {
+	t.Parallel()
+	interrupts := 0
+	k := &keyboard{news: make(chan struct{}, 1)}
+	k.during(func() { interrupts++ })
+	for _, tt := range []struct {
+		keys       int // the number of bytes
+		ctrlC      bool
+		kept       int
+		interrupts int
+	}{
+		{maxAhead - 1, false, maxAhead - 1, 0}, {2, false, maxAhead - 1, 0}, {1, false, maxAhead, 0}, {1, false, maxAhead, 0}, {0, true, 0, 1},
+		{maxAhead, false, maxAhead, 1}, {1, true, 1, 2}, {0, true, 0, 3},
+	} {
+		keys := make([]byte, tt.keys)
+		if tt.ctrlC {
+			keys = append([]byte{ctrlC}, keys...)
+		}
+		k.take(keys, nil)
+		if len(k.typed) != tt.kept || interrupts != tt.interrupts || k.isAhead() != (tt.kept > 0) {
+			t.Errorf("%+v: %d bytes are kept after %d interrupts", tt, len(k.typed), interrupts)
+		}
+	}
+}

@@ -8,8 +8,10 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/creack/pty"
@@ -47,7 +49,9 @@ func atRepl(t *testing.T, s *kernels, args ...string) *user {
 	t.Chdir(dir)
 	keyboard, tty, err := pty.Open()
 	must.Do(t, err)
-	must.Do(t, pty.Setsize(tty, &pty.Winsize{Cols: 90, Rows: 30}))
+	if !s.unsized {
+		must.Do(t, pty.Setsize(tty, &pty.Winsize{Cols: 90, Rows: 30}))
+	}
 	u := &user{t: t, keyboard: keyboard, dir: dir, ended: make(chan error, 1)}
 	var watching sync.WaitGroup
 	watching.Go(func() {
@@ -168,6 +172,8 @@ func TestRepl(t *testing.T) {
 	u.sees(">>> ")
 	u.runs("6 * 7", "\r\n42\r\n")
 	u.runs("half", "half a line\r\n") // the next prompt begins a line of its own
+	long := strings.Repeat("x", 85)   // on one line of the terminal
+	u.runs(long, long+"\r\nran "+long+"\r\n")
 	u.runs("raise", "warned\r\nline 3\r\nValueError: no\r\n")
 	u.types("def f():\r")
 	u.sees("...     ")
@@ -184,6 +190,7 @@ func TestRepl(t *testing.T) {
 	u.presses("\x03", ">>> ", "^C")
 	u.runs("beta\t", "beta\r\nran beta\r\n") // nothing is missing
 	u.runs("none\t", "ran none\r\n")
+	u.runs("emp\t", "ran empty\r\n") // a match without a text does not count
 	u.presses("bad\tZ", "Z", "e2bctl: code repl: ")
 	u.runs("", "ran badZ")
 	u.runs("\tx", "ran     x")
@@ -196,7 +203,16 @@ func TestRepl(t *testing.T) {
 	u.runs("?", "name? shows what the kernel knows of a name")
 	u.presses("ask\r", "name? ", "first\r\n")
 	u.runs("Ada", "hello Ada")
-	u.presses("\x1b[AZ", "Z", "ask")
+	u.presses("ask\r", "name? ", "first\r\n[2J")
+	u.runs("\x1b[Aal\tZ", "hello alZ") // neither earlier cells nor names of the kernel are an answer
+	u.presses("b\tZ", "Z", "beta")
+	u.presses("\x03", ">>> ", "^C")
+	u.types("secret\r")
+	u.sees("password? ")
+	if shown := func() string { u.types("hush\r"); return u.until(">>> ") }(); !strings.Contains(shown, "4 characters") || strings.Contains(shown, "hush") {
+		t.Errorf("a password: the screen has %q", shown)
+	}
+	u.presses("\x1b[AZ", "Z", "secret")
 	u.presses("\x03", ">>> ", "^C")
 	u.runs("hal\x12", "half a line\r\n")
 	u.runs("def f():\r    \r", "ran def f():|    \r\n") // typed ahead, so that nothing is put into the second line
@@ -214,6 +230,9 @@ func TestRepl(t *testing.T) {
 	}
 	history, err := os.ReadFile(filepath.Join(u.dir, "e2bctl", "history", "code"))
 	must.Do(t, err)
+	if strings.Contains(u.shown(), "\x1b[2J") {
+		t.Errorf("the code has cleared the screen: %q", u.shown())
+	}
 	for text, want := range map[string]bool{"\"6 * 7\"\n": true, "\"def f():\\n    6\"\n": true, "Ada": false, "\"len?\"\n": true} {
 		if strings.Contains(string(history), text) != want {
 			t.Errorf("the history is %q; %q in it: %v", history, text, !want)
@@ -268,35 +287,89 @@ func TestReplInterruptsInTime(t *testing.T) {
 		u.sees("^C")
 	}
 	waits("late\r", "execute_request")
-	s.mu.Lock()
-	if s.interrupts > 0 {
+	interrupts := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.interrupts
+	}
+	if interrupts() > 0 {
 		t.Error("code was interrupted before it began")
 	}
-	s.mu.Unlock()
 	s.resume <- struct{}{}
-	if shown := u.until(">>> "); !strings.Contains(shown, "KeyboardInterrupt: no\r\n") || s.interrupts != 1 {
-		t.Errorf("interrupted early: the screen has %q after %d interrupts", shown, s.interrupts)
+	if shown := u.until(">>> "); !strings.Contains(shown, "KeyboardInterrupt: no\r\n") || interrupts() != 1 {
+		t.Errorf("interrupted early: the screen has %q after %d interrupts", shown, interrupts())
 	}
 	for keys, what := range map[string]string{"slow\r": "is_complete_request", "slow?\r": "inspect_request", "slow\t": "complete_request"} {
 		waits(keys, what)
 		mark := ">>> "
 		if strings.HasSuffix(keys, "\t") {
 			mark = "Z"
-			u.types("Z\x03")
+			u.types("Z")
 		}
 		if shown := u.until(mark); strings.Contains(shown, "e2bctl") || strings.Contains(shown, "ran") {
 			t.Errorf("%q: the screen has %q, want nothing of the answer", keys, shown)
 		}
 		if mark == "Z" {
-			u.sees(">>> ")
+			u.presses("\x03", ">>> ", "^C")
 		}
 		s.resume <- struct{}{}
 		u.runs("6 * 7", "\r\n42\r\n")
 	}
+	u.presses("ask, then hang\r", "name? ", "")
+	u.presses("Ada\r", "hello Ada", "")
+	u.presses("\x03", ">>> ", "KeyboardInterrupt: no\r\n")
 	u.presses("ask\r", "name? ", "first\r\n")
 	u.presses("\x03", ">>> ", "KeyboardInterrupt\r\n")
 	if err := u.leaves("\x04"); err != nil {
 		t.Errorf("got error %v at the end", err)
+	}
+}
+
+// TestReplAsksItsKernel checks that all questions of a session go to the kernel that its flags name, and that a kernel without
+// such a name is given up at the first Ctrl-C.
+func TestReplAsksItsKernel(t *testing.T) {
+	for _, tt := range []struct {
+		args   []string
+		kernel string
+	}{{[]string{"--context", "c3"}, "c3"}, {[]string{"--language", "bash"}, "c2"}, {nil, "c1"}} {
+		s := &kernels{unsized: true}
+		u := atRepl(t, s, append([]string{"i1"}, tt.args...)...)
+		u.sees(">>> ")
+		u.runs("6 * 7", "6 * 7\r\n42\r\n")
+		u.presses("alp\t\tZ", "Z", "alpha     alphabet\r\n") // as on a terminal of 80 columns
+		u.presses("\x03", ">>> ", "^C")
+		if tt.kernel == "c2" {
+			u.types("stubborn\r")
+			u.sees("begun")
+			u.presses("\x03", ">>> ", "it was given up")
+		} else {
+			u.runs("len?", "help on len")
+		}
+		if err := u.leaves("\x04"); err != nil {
+			t.Errorf("%q: got error %v at the end", tt.args, err)
+		}
+		s.mu.Lock()
+		if len(s.opened) == 0 || slices.ContainsFunc(s.opened, func(kernel string) bool { return kernel != tt.kernel }) {
+			t.Errorf("%q: the kernels %q were connected to, want %s alone", tt.args, s.opened, tt.kernel)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// TestReplWithFaults checks that a session goes on when a picture or the traceback of code cannot be written.
+func TestReplWithFaults(t *testing.T) {
+	u := atRepl(t, &kernels{errs: &cmdtest.Output{Err: syscall.ENOSPC}}, "i1", "--save-images", os.DevNull+"/plots")
+	u.sees(">>> ")
+	u.runs("picture", "e2bctl: code repl: saving an image: ")
+	u.runs("fail", "e2bctl: code repl: "+syscall.ENOSPC.Error())
+	u.runs("6 * 7", "\r\n42\r\n")
+	if err := u.leaves("\x04"); err != nil {
+		t.Errorf("got error %v at the end", err)
+	}
+	for _, in := range []io.Reader{strings.NewReader(""), func() *os.File { file, _ := os.Open(os.DevNull); return file }()} {
+		if console, restore, err := openConsole(&cmdutil.IOStreams{In: in, Out: io.Discard}, noHistory{}); err == nil || console != nil || restore != nil {
+			t.Errorf("%T is a terminal", in)
+		}
 	}
 }
 
@@ -322,6 +395,9 @@ func TestReplWithAFile(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(u.dir, "plots", "image-1.png")); err != nil {
 		t.Errorf("the picture: %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Join(u.dir, "e2bctl", "history")); err != nil || len(left) != 1 {
+		t.Errorf("beside the history there is %v, error %v", left, err)
 	}
 }
 

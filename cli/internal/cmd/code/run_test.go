@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/iotest"
 
@@ -56,6 +57,47 @@ func TestInterruptedCodeShowsWhereItWas(t *testing.T) {
 	}
 }
 
+// TestReplNeedsATerminal checks that a session needs a terminal for its input and for its output.
+func TestReplNeedsATerminal(t *testing.T) {
+	t.Parallel()
+	for _, in := range []bool{true, false} {
+		ios := cmdutil.NewIOStreams(strings.NewReader(""), io.Discard, io.Discard)
+		ios.InIsTerminal, ios.OutIsTerminal = in, !in
+		err := cmdtest.Execute(t, ios, func(f *cmdutil.Factory) []*cobra.Command { return []*cobra.Command{NewCmdCode(f)} }, "code", "repl", "i1")
+		if err == nil || !strings.HasPrefix(err.Error(), "code repl needs a terminal as standard input and output") {
+			t.Errorf("only the input is a terminal: %t: got error %v", in, err)
+		}
+	}
+}
+
+// TestUnshownEnds checks that the report of interrupted code that cannot be written is the error.
+func TestUnshownEnds(t *testing.T) {
+	t.Parallel()
+	o := runOptions{}
+	said := &sandbox.Execution{Error: &sandbox.ExecutionError{Traceback: "line 3"}}
+	must.Is(t, o.givenUp(&codeWriter{w: &fullAfter{}}, said, context.Canceled), syscall.ENOSPC)
+}
+
+// TestCodeThatNeverRan checks which errors mean that a kernel did not run the code, and what is said about them.
+func TestCodeThatNeverRan(t *testing.T) {
+	t.Parallel()
+	o := kernelOptions{Language: "r"}
+	for _, tt := range []struct {
+		err  error
+		want string // "": the error itself
+	}{
+		{nil, ""}, {io.EOF, ""}, {&sandbox.ExecutionError{Name: "ValueError", Traceback: "x"}, ""},
+		{fmt.Errorf("x: %w", sandbox.ErrUnknownLanguage), sandbox.ErrUnknownLanguage.Error() + ": r"},
+		{&sandbox.ExecutionError{Name: "KernelStartError", Value: " no R\n", Traceback: "\nE: no R\n"}, "the kernel cannot start: no R"},
+		{&sandbox.ExecutionError{Name: "KernelStartError", Value: "no R", Traceback: "E\nno R"}, ""},
+	} {
+		got := o.notStarted(tt.err)
+		if tt.want == "" && !errors.Is(got, tt.err) || tt.want != "" && got.Error() != tt.want {
+			t.Errorf("%v: got %v, want %q", tt.err, got, tt.want)
+		}
+	}
+}
+
 // TestScripts checks that a Python file ends with its own status, and is run as python3 runs it: prepared before, ended after,
 // and without the display of its last value.
 func TestScripts(t *testing.T) {
@@ -82,6 +124,8 @@ func TestScripts(t *testing.T) {
 		"as JSON":       {code: "half", ends: "0", args: []string{"-o", "json"}, out: `"stdout": "half a linethe end\n"`, passed: "(True, False)"},
 		"JSON, status":  {code: "raise", ends: "0", args: []string{"-o", "json"}, out: `"name": "ValueError"`, status: cmdutil.RemoteStatus(1), passed: "(True, False)"},
 		"JSON, a fault": {code: "half", ends: "x", args: []string{"-o", "json"}, text: "the program's status is", passed: "(True, False)"},
+		"a display":     {code: "display", ends: "0", out: "a display\nthe end\n", passed: "(True, False)"},
+		"a figure":      {code: "figure", ends: "0", out: "the end\n", passed: "(True, False)"},
 		"a picture":     {code: "picture", ends: "0", args: []string{"--save-images", "plots"}, out: "the end\n", errs: "saved " + filepath.Join("plots", "image-1.png") + "\n", passed: "(True, False)"},
 	} {
 		s := &kernels{t: t, ends: tt.ends}

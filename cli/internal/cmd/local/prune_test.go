@@ -95,6 +95,8 @@ func TestPrune(t *testing.T) {
 	if got := ids(); got != "a b c" {
 		t.Errorf("declined: got %s, want all to stay", got)
 	}
+	unshown := &pruneOptions{State: dir, All: true, IO: &cmdutil.IOStreams{In: strings.NewReader("n\n"), Err: &fullAfter{}}}
+	must.Is(t, pruneRun(t.Context(), unshown), errFull)
 	hours := cmdutil.Duration(150 * time.Minute)
 	if out, _, err := prune(t.Context(), "", &pruneOptions{State: dir, All: true, Yes: true, OlderThan: hours}); err != nil || out != "a\n" {
 		t.Errorf("older: got %q and error %v, want a", out, err)

@@ -150,21 +150,10 @@ func TestSetupOfEngines(t *testing.T) {
 	}
 }
 
-// barePython makes a program that answers as a Python without packages does, and returns its path.
-func barePython(t *testing.T, dir string) string {
-	t.Helper()
-	prefix := filepath.Join(dir, "python", "3")
-	python := filepath.Join(prefix, "bin", "python3")
-	answer := `{"executable":"` + python + `","real":"` + python + `","base":"` + python + `","prefixes":["` + prefix + `"],"version":[3,12,1],"modules":[]}`
-	must.Do(t, os.MkdirAll(filepath.Dir(python), 0o700))
-	must.Do(t, os.WriteFile(python, []byte("#!/bin/sh\necho '"+answer+"'\n"), 0o700))
-	return python
-}
-
 // TestSetupOfPython checks what a setup prints about the Python, and about a local cloud that it tries.
 func TestSetupOfPython(t *testing.T) {
-	python := barePython(t, fresh(t))
-	t.Setenv("E2BCTL_PYTHON", python)
+	fresh(t)
+	python := os.Getenv("E2BCTL_PYTHON")
 	var progress strings.Builder
 	must.Do(t, tryCloud(t.Context(), &progress))
 	if got := progress.String(); strings.Count(got, "\n") != 2 || !strings.HasSuffix(got, "\nA local cloud starts here\n") {
@@ -178,7 +167,10 @@ func TestSetupOfPython(t *testing.T) {
 		failed = "e2bctl: local setup: the Python is prepared, but a local cloud does not start here: "
 		note   = " lacks IPython, numpy, "
 	)
-	for flags, want := range map[string][]string{"": {trying + failed, note, "PYTHON\n"}, " -q": {failed, note, "PYTHON\n"}, " -o json": {trying + failed, "", "{\n  \"path\": \"PYTHON\",\n  \"version\": \"3.12.1\",\n"}} {
+	for flags, want := range map[string][]string{
+		"": {trying + failed, note, "PYTHON\n"}, " -q": {failed, note, "PYTHON\n"},
+		" -o json": {trying + failed, "", "{\n  \"path\": \"PYTHON\",\n  \"version\": \"3.12.1\",\n"},
+	} {
 		got := call{line: "setup" + flags}.run(t.Context(), names{"PYTHON", python})
 		hasNote := strings.Contains(got.errs, note)
 		if got.err != "" || !strings.HasPrefix(got.errs, want[0]) || hasNote != (want[1] != "") || !strings.HasPrefix(got.out, want[2]) {
@@ -195,7 +187,8 @@ func TestWhatIsLost(t *testing.T) {
 	sayLost(&out, localcloud.State{
 		Dir: "/s", Kept: []localcloud.Kept{{ID: "a", Bytes: 1 << 20}}, Space: localcloud.Space{Layers: one(2), Uploads: one(3)}, Volumes: volumes.Space{Count: 1, Bytes: 4 << 20},
 	}, localcloud.Record{URL: "http://a"}, false)
-	const want = "This removes from /s:\n  1 paused sandbox, 1 MiB\n  1 layer of snapshots and templates, 2 MiB\n  1 archive of builds, 3 MiB\n  1 volume, 4 MiB\n  all secrets, API keys, and the cloud's own key\n"
+	const want = "This removes from /s:\n  1 paused sandbox, 1 MiB\n  1 layer of snapshots and templates, 2 MiB\n" +
+		"  1 archive of builds, 3 MiB\n  1 volume, 4 MiB\n  all secrets, API keys, and the cloud's own key\n"
 	if out.String() != want {
 		t.Errorf("got %q, want %q", &out, want)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,13 +13,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdtest"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
@@ -120,9 +119,15 @@ func (c call) run(ctx context.Context, n names) call {
 	return got
 }
 
-// check runs command lines one after the other, and compares their output.
+// check runs command lines one after the other, and compares their output. They must leave no connection open.
 func check(t *testing.T, n names, calls ...call) {
 	t.Helper()
+	before := goleak.IgnoreCurrent()
+	defer func() {
+		if leaks := goleak.Find(before); leaks != nil {
+			t.Errorf("a command has left something behind: %v", leaks)
+		}
+	}()
 	for _, want := range calls {
 		if diff := cmp.Diff(want, want.run(t.Context(), n), cmp.AllowUnexported(call{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", want.line, diff)
@@ -159,21 +164,8 @@ func service(t *testing.T) *httptest.Server {
 		}
 		fmt.Fprint(w, "["+all+"]")
 	})
-	var open atomic.Int64
-	server := httptest.NewUnstartedServer(mux)
-	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		switch state {
-		case http.StateNew:
-			open.Add(1)
-		case http.StateClosed, http.StateHijacked:
-			open.Add(-1)
-		}
-	}
-	server.Start()
-	t.Cleanup(func() {
-		patience.Until(t, "the commands have closed their connections", func() bool { return open.Load() == 0 })
-		server.Close()
-	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
 	return server
 }
 
@@ -280,7 +272,8 @@ func TestRunningBeside(t *testing.T) {
 	)
 	restart(first, "--state-dir ONE")
 	restart(second, "--state-dir STATE --port 8")
-	if got := (call{line: "status -q"}).run(t.Context(), n); got.out != "http://first.invalid\nURL\n" || !strings.HasPrefix(got.err, "the local cloud on http://first.invalid, process 41, does not answer: ") {
+	const silent = "the local cloud on http://first.invalid, process 41, does not answer: "
+	if got := (call{line: "status -q"}).run(t.Context(), n); got.out != "http://first.invalid\nURL\n" || !strings.HasPrefix(got.err, silent) {
 		t.Errorf("the status of both: got %+v", got)
 	}
 	must.Do(t, os.WriteFile(filepath.Join(published(t, home, server.URL)[0]), []byte("{"), 0o600))

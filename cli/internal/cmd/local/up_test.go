@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdtest"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
@@ -38,14 +39,26 @@ func up(ctx context.Context, out *cmdtest.Output, args ...string) (stderr string
 	return errs.String(), err
 }
 
-// fresh makes the environment that of a new user, and returns the home directory.
+// fresh makes the environment that of a new user, with a Python that has no packages, and returns the home directory.
 func fresh(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "TMPDIR"} {
 		t.Setenv(name, dir)
 	}
+	t.Setenv("E2BCTL_PYTHON", barePython(t, dir))
 	return dir
+}
+
+// barePython makes a program that answers as a Python without packages does, and returns its path.
+func barePython(t *testing.T, dir string) string {
+	t.Helper()
+	prefix := filepath.Join(dir, "python", "3")
+	python := filepath.Join(prefix, "bin", "python3")
+	answer := `{"executable":"` + python + `","real":"` + python + `","base":"` + python + `","prefixes":["` + prefix + `"],"version":[3,12,1],"modules":[]}`
+	must.Do(t, os.MkdirAll(filepath.Dir(python), 0o700))
+	must.Do(t, os.WriteFile(python, []byte("#!/bin/sh\necho '"+answer+"'\n"), 0o700))
+	return python
 }
 
 // published returns the files below a directory that have a text.
@@ -112,7 +125,6 @@ func TestNotesOfUp(t *testing.T) {
 	dir := fresh(t)
 	must.Do(t, os.Chmod(dir, 0o700))
 	t.Setenv("XDG_STATE_HOME", os.DevNull+"/none")
-	t.Setenv("E2BCTL_PYTHON", barePython(t, dir))
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &cmdtest.Output{Seen: cancel}
 	stderr, err := up(ctx, out, "--state-dir", keep(t, "a"), "--ask", "--log", "log", "-q", "-o", "json", "--memory", "64m")
@@ -153,7 +165,7 @@ func TestUpWhileInUse(t *testing.T) {
 			must.Do(t, err)
 			sb, err := client.Create(ctx)
 			must.Do(t, err)
-			must.Do(t, client.Pause(ctx, sb.ID(), nil))
+			must.Do(t, errors.Join(client.Pause(ctx, sb.ID(), nil), sb.Detach()))
 			remove := func() { removed <- errors.Join(client.Kill(ctx, sb.ID()), client.Close()) }
 			if keeps {
 				removed <- client.Close()
@@ -161,7 +173,11 @@ func TestUpWhileInUse(t *testing.T) {
 			}
 			time.AfterFunc(3*idle, remove)
 		}
+		before := goleak.IgnoreCurrent()
 		stderr, err := up(ctx, out, args...)
+		if leaks := goleak.Find(before); leaks != nil {
+			t.Errorf("with state %t, it has left something behind: %v", keeps, leaks)
+		}
 		if err := errors.Join(err, ctx.Err(), patience.Receive(t, "the removal of the sandbox", removed)); err != nil {
 			t.Errorf("with state %t: got error %v, want its end after that of the sandbox", keeps, err)
 		}
@@ -273,7 +289,7 @@ func TestLoggerOfUp(t *testing.T) {
 	for _, log := range []string{"", "x"} {
 		var errs strings.Builder
 		o := &upOptions{Log: log, Factory: cmdutil.NewFactory(cmdutil.NewIOStreams(nil, nil, &errs), nil)}
-		o.logger().Info("an event")
+		o.logger().InfoContext(t.Context(), "an event")
 		if got := strings.Contains(errs.String(), "an event"); got != (log != "") {
 			t.Errorf("with the log %q: got %q", log, &errs)
 		}

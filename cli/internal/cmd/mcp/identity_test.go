@@ -4,6 +4,7 @@ package mcp
 
 import (
 	"encoding/json"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,6 +61,10 @@ func TestIdentity(t *testing.T) {
 	if got, err := openIdentity(); err == nil || got != (identity{}) {
 		t.Errorf("a directory: got %+v and error %v", got, err)
 	}
+	must.Do(t, os.Remove(first.path))
+	must.Do(t, os.Symlink("none", first.path)) // it is there, as if another server had just made it
+	_, err = openIdentity()
+	must.Is(t, err, fs.ErrNotExist)
 }
 
 // TestConfigInTheWay checks that a configuration that cannot be written leaves everything as it was.
@@ -71,9 +76,9 @@ func TestConfigInTheWay(t *testing.T) {
 	must.Do(t, os.WriteFile(file, []byte("old"), 0o640))
 	must.Do(t, os.MkdirAll(filepath.Join(dir, "taken.e2bctl-backup", "in it"), 0o700))
 	must.Do(t, os.WriteFile(filepath.Join(dir, "taken"), []byte("old"), 0o640))
-	for path, want := range map[string]string{filepath.Join(file, "below"): "", filepath.Join(dir, "taken"): "keep a backup: "} {
+	for path, want := range map[string]string{filepath.Join(file, "below"): "mkdir ", filepath.Join(dir, "taken"): "keep a backup: "} {
 		config := configFile{path: path}
-		if want != "" {
+		if filepath.Dir(path) == dir {
 			var err error
 			config, err = readConfig(path)
 			must.Do(t, err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdtest"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/cli/internal/mcpserver"
 	"github.com/e2bctl/e2bctl/internal/clienttest"
@@ -40,7 +41,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	_, rest, _ := strings.Cut(line, "http://")
 	address, _, _ := strings.Cut(rest, "/")
 
-	var oldest net.Conn
+	var oldest, newest net.Conn
 	for range maxConnections + 1 {
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
 		must.Do(t, err)
@@ -48,6 +49,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		if oldest == nil {
 			oldest = conn
 		}
+		newest = conn
 	}
 	must.Do(t, oldest.SetDeadline(time.Now().Add(patience.Limit)))
 	if _, err := oldest.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
@@ -66,6 +68,34 @@ func TestConnectionsAreBounded(t *testing.T) {
 	cause := errors.New("the end")
 	end(cause)
 	must.Is(t, patience.Receive(t, "the end", served), cause)
+	begun := time.Now()
+	must.Do(t, newest.SetDeadline(begun.Add(patience.Limit)))
+	_, err = newest.Read(make([]byte, 1))
+	if took := time.Since(begun); !errors.Is(err, io.EOF) || took > strangerPatience/2 {
+		t.Errorf("got %v from a connection without a request after %v, want its end soon after that of the server", err, took)
+	}
+}
+
+// TestPublishedPorts checks the addresses of ports of a sandbox: on this machine until the port is closed, or those of the service.
+func TestPublishedPorts(t *testing.T) {
+	t.Parallel()
+	sb := cmdtest.Sandbox(t, http.NewServeMux())
+	address, end, err := forward(t.Context(), sb, 3000)
+	must.Do(t, err)
+	if !strings.HasPrefix(address, "http://127.0.0.1:") {
+		t.Errorf("got the address %s", address)
+	}
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(address, "http://"))
+	must.Do(t, err)
+	must.Do(t, errors.Join(conn.Close(), end()))
+	cmdtest.Refuses(t, address)
+	if address, _, err := forward(t.Context(), sb, 0); err == nil || address != "" {
+		t.Errorf("no port: got the address %s and error %v", address, err)
+	}
+	address, end, err = publicAddress(t.Context(), sb, 3000)
+	if err := errors.Join(err, end()); err != nil || address != sb.URL(3000) {
+		t.Errorf("got the address %s and error %v, want %s", address, err, sb.URL(3000))
+	}
 }
 
 // The end of the listener leaves the connections, whose calls are then answered.

@@ -28,7 +28,7 @@ func opened(t *testing.T, serve http.HandlerFunc) cmdutil.Opener {
 	t.Helper()
 	transport := pipetest.Serve(t, serve)
 	return func(context.Context) (*cmdutil.Connection, error) {
-		client, err := sandbox.NewClient(sandbox.WithAPIKey("e2b_00"), sandbox.WithAPIURL("http://service.invalid"), sandbox.WithTransport(transport), sandbox.WithMaxRetries(0), sandbox.WithEnvFile(""))
+		client, err := sandbox.NewClient(sandbox.WithAPIKey("e2b_00"), sandbox.WithAPIURL("http://service.invalid"), sandbox.WithSandboxURL("http://service.invalid"), sandbox.WithTransport(transport), sandbox.WithMaxRetries(0), sandbox.WithEnvFile(""))
 		return &cmdutil.Connection{Client: client}, err
 	}
 }
