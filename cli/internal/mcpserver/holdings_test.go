@@ -27,6 +27,7 @@ import (
 type pretended struct {
 	owners map[string]string // the owners of the sandboxes that exist, by their ids
 	broken string            // requests that contain it fail; "": none
+	gone   string            // no sandbox is made of a template whose name contains it; "": of each
 	delay  time.Duration     // of each request to create a sandbox
 
 	mu    sync.Mutex
@@ -52,7 +53,8 @@ func (p *pretended) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	w.Header().Set("Content-Type", "application/json")
 	id := strings.Split(strings.TrimPrefix(r.URL.Path, "/v2")+"///", "/")[2]
-	if request == "POST /v2/sandboxes" {
+	isNew := request == "POST /v2/sandboxes" && (p.gone == "" || !strings.Contains(string(body), p.gone))
+	if isNew {
 		id = fmt.Sprintf("inew%016d", len(p.owners))
 		p.owners[id], p.made = "me", append(p.made, string(body))
 	}
@@ -68,7 +70,7 @@ func (p *pretended) RoundTrip(r *http.Request) (*http.Response, error) {
 		delete(p.owners, id)
 		w.WriteHeader(http.StatusNoContent)
 	default:
-		_, _ = fmt.Fprintf(w, `{"sandboxID":%q,"templateID":"base","clientID":"c","envdVersion":"0.6.13","state":"running","metadata":{%q:%q}}`, id, OwnerLabel, owner)
+		_, _ = fmt.Fprintf(w, `{"sandboxID":%q,"snapshotID":"snap","templateID":"base","clientID":"c","envdVersion":"0.6.13","state":"running","metadata":{%q:%q}}`, id, OwnerLabel, owner)
 	}
 	return w.Result(), nil
 }

@@ -1,14 +1,20 @@
 package mcpserver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"image"
+	"image/jpeg"
+	"image/png"
 	"io"
+	"io/fs"
 	"net/http"
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,11 +39,40 @@ type played struct {
 	fails map[string]rpc.Code // of the requests "stat", "input", "kill", and "start" with a directory
 	code  string              // the lines about code; after those that have no end the code goes on
 	port  int                 // the only port on which something listens
+	file  playedFile          // the only file
 
 	mu      sync.Mutex
 	output  string // of the next command, in which WORD stands for the shell's word; after "EXIT" the shell ends
 	printed chan string
 	events  []string
+}
+
+// playedFile is a file of a played sandbox.
+type playedFile struct {
+	content  string
+	cut      bool   // the content is cut off
+	refuses  bool   // it cannot be written
+	written  string // the last content that was written
+	requests atomic.Int64
+}
+
+func (f *playedFile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.requests.Add(1)
+	defer f.requests.Add(-1)
+	switch {
+	case r.URL.Query().Get("path") != "f" || r.Method == http.MethodPost && f.refuses:
+		w.WriteHeader(http.StatusNotFound)
+	case r.Method == http.MethodPost:
+		text, err := io.ReadAll(r.Body)
+		if f.written = string(text); err == nil {
+			_, _ = io.WriteString(w, `[{"name":"f","path":"/home/user/f","type":"file"}]`)
+		}
+	case f.cut:
+		w.Header().Set("Content-Length", fmt.Sprint(len(f.content)+1))
+		fallthrough
+	default:
+		_, _ = io.WriteString(w, f.content)
+	}
 }
 
 // sandbox returns a handle for the sandbox, in a bubble.
@@ -55,6 +90,7 @@ func (p *played) sandbox(t *testing.T) *sandbox.Sandbox {
 			<-r.Context().Done()
 		}
 	})
+	mux.Handle("/files", &p.file)
 	mux.HandleFunc("GET /contexts", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `[{"id":"default","language":"python","cwd":"/home/user"}]`)
 	})
@@ -366,6 +402,110 @@ func TestPlayedPorts(t *testing.T) {
 		}
 		if len(box.forwards) != 1 || box.forwards[8000].end() != nil || ended != 1 {
 			t.Errorf("got the addresses %v, want the one that was published", box.forwards)
+		}
+	})
+}
+
+// TestPlayedFiles checks the answers about a file of each kind and size, its content afterwards, and that no request goes on.
+func TestPlayedFiles(t *testing.T) {
+	t.Parallel()
+	var file bytes.Buffer
+	must.Do(t, png.Encode(&file, image.NewGray(image.Rect(0, 0, 2, 2))))
+	small := file.String()
+	file.Reset()
+	must.Do(t, jpeg.Encode(&file, image.NewGray(image.Rect(0, 0, 2, 2)), nil))
+	padded := func(n int) string { return small + strings.Repeat("\x00", n-len(small)) }
+	of := func(n int) string { return "a" + strings.Repeat("b", n-1) }
+	read := func(offset, limit int) func(context.Context, *call) error {
+		return func(ctx context.Context, c *call) error {
+			return readFile(ctx, c, readArguments{Path: "f", Offset: offset, Limit: limit})
+		}
+	}
+	edit := func(before, after string, all bool) func(context.Context, *call) error {
+		return func(ctx context.Context, c *call) error {
+			return editFile(ctx, c, editArguments{Path: "f", Old: before, New: after, All: all})
+		}
+	}
+	write := func(ctx context.Context, c *call) error {
+		return writeFile(ctx, c, writeArguments{Path: "f", Content: "text"})
+	}
+	for name, tt := range map[string]struct {
+		content      string
+		cut, refuses bool
+		do           func(context.Context, *call) error
+		text, note   string
+		media        int
+		failure      string
+		written      string
+	}{
+		"text":               {content: "a\nb", do: read(0, 0), text: "a\nb"},
+		"the most lines":     {content: "a", do: read(0, maxLines), text: "a"},
+		"more lines":         {content: "a", do: read(0, maxLines+1), failure: "offset is 0 and limit 2001: want lines from 1, and at most 2000 of them"},
+		"fewer than none":    {content: "a", do: read(0, -1), failure: "limit -1"},
+		"before the first":   {content: "a", do: read(-1, 0), failure: "offset is -1"},
+		"of another kind":    {content: "GIF89a\x00", do: read(0, 0), failure: "f is not text (it looks like image/gif)"},
+		"cut at once":        {content: "text", cut: true, do: read(0, 0), failure: "EOF"},
+		"cut later":          {content: strings.Repeat("a\n", 600), cut: true, do: read(0, 0), failure: "EOF"},
+		"a part":             {content: strings.Repeat("a\n", 8<<20), do: read(1, 1), text: "a", note: "lines 1 to 1; there are more: go on with offset 2"},
+		"a picture":          {content: small, do: read(0, 0), media: 1},
+		"a photo":            {content: file.String(), do: read(0, 0), media: 1},
+		"the largest":        {content: padded(maxKeptPicture), do: read(0, 0), media: 2},
+		"larger":             {content: padded(maxKeptPicture + 1), do: read(0, 0), failure: "f is a picture of more than 8 MiB"},
+		"a picture, cut":     {content: padded(1000), cut: true, do: read(0, 0), failure: "EOF"},
+		"nothing to replace": {content: "a", do: edit("", "x", false), failure: "there is nothing to replace"},
+		"nothing changes":    {content: "a", do: edit("a", "a", false), failure: "there is nothing to replace"},
+		"one":                {content: "ab", do: edit("a", "x", false), note: "replaced 1 occurrence in f", written: "xb"},
+		"one of all":         {content: "ab", do: edit("a", "", true), note: "replaced 1 occurrence in f", written: "b"},
+		"two":                {content: "aab", do: edit("a", "x", false), failure: "old_str occurs 2 times in f, so nothing was changed"},
+		"all of two":         {content: "aab", do: edit("a", "x", true), note: "replaced 2 occurrences in f", written: "xxb"},
+		"none":               {content: "aab", do: edit("c", "x", true), failure: "old_str does not occur in f"},
+		"cut before an edit": {content: "ab", cut: true, do: edit("a", "x", false), failure: "EOF"},
+		"not writable":       {content: "ab", refuses: true, do: edit("a", "x", false), failure: "write"},
+		"as large":           {content: of(maxEditable), do: edit("a", "x", false), note: "replaced 1 occurrence in f", written: "x" + of(maxEditable)[1:]},
+		"too large":          {content: of(maxEditable + 1), do: edit("a", "x", false), failure: "f has more than 4 MiB"},
+		"much too large":     {content: of(2 * maxEditable), do: edit("a", "x", false), failure: "f has more than 4 MiB"},
+		"grows as large":     {content: of(maxEditable - 1), do: edit("a", "xy", false), note: "replaced 1 occurrence in f", written: "xy" + of(maxEditable - 1)[1:]},
+		"grows too large":    {content: of(maxEditable - 1), do: edit("a", "xyz", false), failure: "f would have more than 4 MiB, so nothing was changed"},
+		"a write":            {content: "a", do: write, note: "wrote 4 bytes to f", written: "text"},
+		"a refused write":    {content: "a", refuses: true, do: write, failure: "write"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p := &played{}
+				p.file.content, p.file.cut, p.file.refuses = tt.content, tt.cut, tt.refuses
+				c := newCall()
+				c.box = newHeld(p.sandbox(t), true)
+				err := tt.do(t.Context(), c)
+				if (err == nil) != (tt.failure == "") || err != nil && !strings.Contains(err.Error(), tt.failure) {
+					t.Errorf("got error %v, want %q", err, tt.failure)
+				}
+				if text, notes := strings.Join(c.answer.text, "|"), strings.Join(c.answer.notes, "|"); text != tt.text || notes != tt.note || len(c.answer.media) != tt.media {
+					t.Errorf("got %.100q with %q and %d media, want %q with %q and %d", text, notes, len(c.answer.media), tt.text, tt.note, tt.media)
+				}
+				if p.file.written != tt.written {
+					t.Errorf("wrote %.100q, want %.100q", p.file.written, tt.written)
+				}
+				if synctest.Wait(); p.file.requests.Load() != 0 {
+					t.Error("a request goes on")
+				}
+			})
+		})
+	}
+}
+
+// TestPlayedFilesThatAreMissing checks that a missing file is an error.
+func TestPlayedFilesThatAreMissing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCall()
+		c.box = newHeld((&played{}).sandbox(t), true)
+		for name, err := range map[string]error{
+			"read": readFile(t.Context(), c, readArguments{Path: "g"}), "edit": editFile(t.Context(), c, editArguments{Path: "g", Old: "a"}), "write": writeFile(t.Context(), c, writeArguments{Path: "g"}),
+		} {
+			if !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s of a missing file: got error %v", name, err)
+			}
 		}
 	})
 }

@@ -351,6 +351,53 @@ func TestResults(t *testing.T) {
 	}
 }
 
+// TestSearchIsBounded checks how many functions an answer shows, and what it says about the others.
+func TestSearchIsBounded(t *testing.T) {
+	t.Parallel()
+	// sized returns a function whose text has a size.
+	sized := func(name string, size int) agent.Tool {
+		of := func(length int) agent.Tool {
+			tool, err := agent.NewTool(name, strings.Repeat("d", length), func(context.Context, struct{}) (int, error) { return 0, nil })
+			must.Do(t, err)
+			return tool
+		}
+		return of(size - len(of(1).Prompt()) + 1)
+	}
+	const half = maxText / 2
+	for name, tt := range map[string]struct {
+		sizes []int
+		query string
+		shown int
+		notes []string
+	}{
+		"none":              {nil, "", 0, []string{"0 of 0 functions"}},
+		"as many as fit":    {[]int{half, half}, "", 2, []string{"2 of 2 functions"}},
+		"a byte too many":   {[]int{half, half + 1}, "", 1, []string{"1 of 2 functions", "1 more match: name more words"}},
+		"smaller ones":      {[]int{half, half + 1, half, half + 1}, "", 2, []string{"2 of 4 functions", "2 more match: name more words"}},
+		"a very large one":  {[]int{2 * maxText, 1000}, "", 1, []string{"1 of 2 functions", "1 more match: name more words"}},
+		"those that match":  {[]int{1000, 1000, 1000}, "t1", 1, []string{"1 of 3 functions"}},
+		"none of them does": {[]int{1000}, "other", 0, []string{"0 of 1 functions"}},
+	} {
+		e := &endpoint{Server: &Server{}}
+		e.config.Proxies = []Proxy{{Name: "a"}}
+		e.proxies = newProxies(&e.config)
+		var tools []agent.Tool
+		for n, size := range tt.sizes {
+			tools = append(tools, sized(fmt.Sprintf("t%d", n), size))
+		}
+		e.proxies.servers["a"] = &proxied{began: closedChannel(), ended: make(chan struct{}), tools: tools}
+		got := pieces(e.search(t.Context(), tt.query))
+		if want := "[" + strings.Join(tt.notes, "]\n[") + "]"; got.notes != want || got.isError || strings.Count(got.text, "def t") != tt.shown {
+			t.Errorf("%s: got %d functions with %q, want %d with %q", name, strings.Count(got.text, "def t"), got.notes, tt.shown, want)
+		}
+		e.config.AllowTools = []string{"b.x"}
+		if got := pieces(e.search(t.Context(), tt.query)); !got.isError || !strings.Contains(got.notes, "no server has the tools b.x") {
+			t.Errorf("%s: got %+v, want an error", name, got)
+		}
+		e.proxies.close()
+	}
+}
+
 // TestRanked checks the order of functions for a query.
 func TestRanked(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ package mirror
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -116,6 +117,32 @@ func TestShrunkWhileWatched(t *testing.T) {
 		if !errors.Is(err, mine) || time.Since(began) != time.Second {
 			t.Errorf("got %v after %v, want the end of the sandbox", err, time.Since(began))
 		}
+	})
+}
+
+// TestUploadThatIsRefused checks that an upload ends when the sandbox takes nothing, and whose error it returns.
+func TestUploadThatIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must.Do(t, os.WriteFile(filepath.Join(dir, "a"), make([]byte, 1<<20), 0o600))
+	root, err := os.OpenRoot(dir)
+	must.Do(t, err)
+	defer root.Close()
+	synctest.Test(t, func(t *testing.T) {
+		m := &Mirror{Sandbox: emptyDaemon{started: func() {}}.sandbox(t), Dir: "app"}
+		ended, cancel := context.WithCancelCause(t.Context())
+		mine := errors.New("mine")
+		cancel(mine)
+		for name, tt := range map[string]struct {
+			ctx  context.Context //nolint:containedctx // of one case
+			want error
+		}{"refused": {t.Context(), fs.ErrNotExist}, "ended": {ended, mine}} {
+			err := m.upload(tt.ctx, root, &plan{send: []string{"a"}}, tree{"a": {size: 1 << 20}})
+			if !errors.Is(err, tt.want) {
+				t.Errorf("%s: got error %v, want %v", name, err, tt.want)
+			}
+		}
+		<-time.After(time.Minute) // the server waits before it closes the connection
 	})
 }
 

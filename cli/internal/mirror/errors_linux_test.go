@@ -267,9 +267,15 @@ func TestFailuresOfAPass(t *testing.T) {
 	if changes, err := (&Mirror{Local: local, Sandbox: sb, User: "me", Dir: "app", Pull: true, Delete: true, MaxBytes: -1, MaxFiles: -1}).Once(ctx); !errors.Is(err, sandbox.ErrTooLarge) || changes != nil {
 		t.Errorf("rules that cannot be read: got %v and error %v", changes, err)
 	}
-	if text, err := os.ReadFile(filepath.Join(local, "kept.log")); err != nil || string(text) != "text" {
-		t.Errorf("a file that the rules may keep has %q and error %v", text, err)
+	write(t, home, "large/file", "text")
+	if changes, err := (&Mirror{Local: local, Sandbox: sb, User: "me", Dir: "large", Pull: true, Delete: true, MaxBytes: 3, MaxFiles: -1}).Once(ctx); !errors.Is(err, sandbox.ErrTooLarge) || changes != nil {
+		t.Errorf("a file that is too large: got %v and error %v", changes, err)
 	}
+	if text, err := os.ReadFile(filepath.Join(local, "kept.log")); err != nil || string(text) != "text" {
+		t.Errorf("a file that the rules may keep, or that would have been removed later, has %q and error %v", text, err)
+	}
+	_, _, err = (&Mirror{Sandbox: sb, User: "me", Dir: "large", Pull: true, MaxFiles: -1}).scan(ctx, root)
+	must.Is(t, err, os.ErrClosed)
 }
 
 // TestModesOfKeptDirectories checks that the mode of a directory changes, whatever is ignored in it, and which names are always ignored.
@@ -285,6 +291,34 @@ func TestModesOfKeptDirectories(t *testing.T) {
 	for name, want := range map[string]bool{"d/x": true, "d/x/y": true, "x/d": false, ".git/x": true, "x/.GIT": true, stagingPrefix + "x": true, "x/" + stagingPrefix: true, "x" + stagingPrefix: false, "a ": true, "a": false, "b": true, "b ": false} {
 		if got := r.ignored(name, false); got != want {
 			t.Errorf("%q is ignored: %v, want %v", name, got, want)
+		}
+	}
+}
+
+// TestEachFailureOfARemoval checks that an entry that cannot be removed is an error, unless it is a directory that is not
+// empty, or is gone.
+func TestEachFailureOfARemoval(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		call int // unlinkat is called for a file, and then for a directory
+		as   unix.Errno
+		want error
+		left bool
+	}{
+		{"file", 1, unix.EIO, unix.EIO, true}, {"file", 1, unix.EEXIST, unix.EEXIST, true}, {"file", 1, unix.ENOENT, nil, true},
+		{"dir", 2, unix.EIO, unix.EIO, true}, {"dir", 2, unix.ENOTEMPTY, nil, true}, {"dir", 2, unix.ENOENT, nil, true}, {"dir", 3, unix.EIO, nil, false},
+	} {
+		dir := t.TempDir()
+		write(t, dir, "file", "text")
+		must.Do(t, os.Mkdir(filepath.Join(dir, "dir"), 0o700))
+		root, err := os.OpenRoot(dir)
+		must.Do(t, err)
+		_, err = calltest.FailNth(t, unix.SYS_UNLINKAT, tt.call, tt.as, func() error { return removeLocal(root, []string{tt.name}) })
+		must.Do(t, root.Close())
+		_, statErr := os.Stat(filepath.Join(dir, tt.name))
+		if !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) || (statErr == nil) != tt.left {
+			t.Errorf("%s, the call %d failed with %v: got error %v, want %v; it is left: %v", tt.name, tt.call, tt.as, err, tt.want, statErr == nil)
 		}
 	}
 }

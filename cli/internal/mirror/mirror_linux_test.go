@@ -206,6 +206,7 @@ func TestDirectoriesOfAMirror(t *testing.T) {
 		"from a file":                   {local: "file", dir: "full", want: syscall.ENOTDIR, says: "sync " + local + "/file: not a directory"},
 		"to a file":                     {local: "full", dir: "file", want: syscall.ENOTDIR, says: "sync i1:file: not a directory"},
 		"as nobody":                     {local: "full", dir: "full", user: "nobody-at-all", want: sandbox.ErrUnauthorized},
+		"to a dash":                     {local: "full", dir: "-", made: home + "/-/a"},
 		"pull, to nothing":              {local: "new/in", dir: "full", pull: true, made: local + "/new/in/a"},
 		"pull, to nothing, dry":         {local: "dry", dir: "full", pull: true, dry: true},
 		"pull, from nothing":            {local: "full", dir: "gone", pull: true, want: fs.ErrNotExist, says: "sync i1:gone: file does not exist"},
@@ -299,6 +300,39 @@ func TestPack(t *testing.T) {
 		err := pack(tt.ctx, root, []string{tt.entry}, tree{tt.entry: {size: tt.size}}, &out)
 		if text := "12345"[:min(tt.size, 5)]; !errors.Is(err, tt.want) || err == nil && tt.entry == "file" && !bytes.Contains(out.Bytes(), []byte(text+"\x00")) {
 			t.Errorf("%s: got error %v and %d bytes, want %v and %q", name, err, out.Len(), tt.want, text)
+		}
+	}
+}
+
+// TestProgramsOfAPass checks that a pass runs no more programs in the sandbox than its changes need.
+func TestProgramsOfAPass(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name       string
+		here       string // "": nothing; otherwise a file, or a directory if it ends in a slash
+		there      string
+		push, pull int
+	}{
+		{"nothing", "", "", 1, 2}, {"a file here", "f", "", 2, 2}, {"a file there", "", "f", 2, 3}, {"a directory there", "", "d/", 2, 3}, {"a file in it", "", "d/f", 3, 3},
+		{"a directory in place of a file", "x/", "x", 3, 3}, {"a file in place of a directory", "x", "x/", 3, 3},
+	} {
+		for pull, want := range map[bool]int{false: tt.push, true: tt.pull} {
+			programs := 0
+			sb, home := newSandbox(t, "", func([]byte) { programs++ })
+			local := t.TempDir()
+			must.Do(t, os.Mkdir(filepath.Join(home, "app"), 0o700))
+			for dir, name := range map[string]string{local: tt.here, filepath.Join(home, "app"): tt.there} {
+				switch {
+				case strings.HasSuffix(name, "/"):
+					must.Do(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+				case name != "":
+					write(t, dir, name, dir)
+				}
+			}
+			_, err := (&Mirror{Local: local, Sandbox: sb, User: "me", Dir: "app", Pull: pull, Delete: true, MaxBytes: -1, MaxFiles: -1}).Once(patience.Context(t))
+			if must.Do(t, err); programs != want {
+				t.Errorf("%s, pull %v: %d programs ran, want %d", tt.name, pull, programs, want)
+			}
 		}
 	}
 }

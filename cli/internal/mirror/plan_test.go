@@ -8,9 +8,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/internal/must"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestPlan(t *testing.T) {
 	t.Parallel()

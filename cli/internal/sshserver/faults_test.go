@@ -340,6 +340,10 @@ func TestNewFiles(t *testing.T) {
 		request.Flags, request.Attrs = test.flags, []byte(test.attrs)
 		to, err := f.Filewrite(request)
 		must.Do(t, err)
+		if !f.mu.TryLock() {
+			t.Fatalf("%+v: the lock is kept", test)
+		}
+		f.mu.Unlock()
 		w := to.(*opened)
 		if w.first != 0 || w.upload == nil || f.writing["/f"] != w.writer {
 			t.Errorf("%+v: writes from %d on, and the file is emptied: %v", test, w.first, w.upload != nil)
@@ -352,8 +356,8 @@ func TestNewFiles(t *testing.T) {
 		if ran := strings.Join(d.ran, "; "); test.want == "" && ran != "" || !strings.Contains(ran, test.want) {
 			t.Errorf("%+v: ran %q", test, ran)
 		}
-		if f.open != 0 || len(f.writing) != 0 {
-			t.Errorf("%+v: %d files are open", test, f.open)
+		if f.open != 0 || len(f.writing) != 0 || !f.mu.TryLock() {
+			t.Errorf("%+v: %d files are open, or the lock is kept", test, f.open)
 		}
 	}
 }

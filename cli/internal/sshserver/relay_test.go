@@ -1,6 +1,7 @@
 package sshserver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -166,6 +167,13 @@ func (o *offer) Close() error {
 		o.leave()
 	})
 	return nil
+}
+
+func (*offer) Stderr() io.ReadWriter { return new(bytes.Buffer) }
+
+func (o *offer) SendRequest(name string, _ bool, _ []byte) (bool, error) {
+	o.note("%s", name)
+	return true, nil
 }
 
 // leave ends the client's side of the channel.
@@ -351,6 +359,12 @@ func TestTimesOfPorts(t *testing.T) {
 		"the client goes":     {connects, func(o *offer, _ *io.PipeWriter, _ func()) { o.closing.Do(o.leave) }, nil, 0, []string{"0s accepted", "0s output text", "1h0m0s SIGNAL_SIGTERM"}},
 		"the client ends":     {connects, func(_ *offer, typed *io.PipeWriter, _ func()) { _ = typed.Close() }, nil, 0, []string{"0s accepted", "0s output text", "1h0m0s SIGNAL_SIGTERM", "1h0m0s closed"}},
 		"the connection ends": {connects, func(_ *offer, _ *io.PipeWriter, end func()) { end() }, nil, 0, []string{"0s accepted", "0s output text", "1h0m0s SIGNAL_SIGTERM", "1h0m0s closed"}},
+		"the requests end": {connects, func(o *offer, typed *io.PipeWriter, _ func()) {
+			o.closing.Do(func() {
+				close(o.requests)
+				time.AfterFunc(time.Second, func() { _ = typed.Close() }) // too late to matter
+			})
+		}, nil, 0, []string{"0s accepted", "0s output text", "1h0m0s SIGNAL_SIGTERM"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -401,5 +415,56 @@ func TestRefusedPorts(t *testing.T) {
 	(&server{}).forward(t.Context(), &offer{journal: j, data: []byte("damaged")})
 	if len(j.events) != 1 || !strings.HasSuffix(j.events[0], " rejected: not a port") {
 		t.Errorf("a damaged request: got %q", j.events)
+	}
+}
+
+// TestSessionsWaitForTheirPrograms checks that a session ends after its program, and that a refused channel has none.
+func TestSessionsWaitForTheirPrograms(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		refuses error
+		want    []string
+		took    time.Duration
+	}{
+		"accepted": {nil, []string{"0s accepted", "1s SIGNAL_SIGKILL", "6s exit-status"}, time.Second + cleanUpTime},
+		"refused":  {errors.New("gone"), []string{"0s accepted"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				j := &journal{began: time.Now()}
+				d := &relayDaemon{journal: j, killed: make(chan struct{}), hangs: true, play: func(r *playedRelay) error { <-r.cut; return nil }}
+				s := &server{Config: Config{Sandbox: cmdtest.PipedSandbox(t, daemonOf(d)), Message: func(err error) string { return err.Error() }}}
+				read, _ := io.Pipe()
+				o := &offer{journal: j, refuses: tt.refuses, read: read, requests: make(chan *ssh.Request, 1)}
+				o.requests <- &ssh.Request{Type: "exec", Payload: ssh.Marshal(struct{ Text string }{"line"})}
+				time.AfterFunc(time.Second, func() { o.closing.Do(o.leave) })
+				s.session(t.Context(), o)
+				if took := time.Since(j.began); took != tt.took {
+					t.Errorf("it ended after %v, want %v", took, tt.took)
+				}
+				events := slices.DeleteFunc(j.all(), func(event string) bool { return strings.HasSuffix(event, "end of input") })
+				if diff := cmp.Diff(tt.want, events); diff != "" {
+					t.Errorf("events (-want +got):\n%s", diff)
+				}
+				<-time.After(time.Minute)
+			})
+		})
+	}
+}
+
+// TestRelaysThatDoNotStart checks that a client whose relay cannot be started is rejected with the reason, and that its
+// sandbox is looked at.
+func TestRelaysThatDoNotStart(t *testing.T) {
+	t.Parallel()
+	for name, data := range map[string][]byte{"refused": nil, "damaged": []byte("damaged")} {
+		j, broke := &journal{began: time.Now()}, 0
+		s := (&daemon{}).server(t)
+		s.Broke = func() { broke++ }
+		s.forwardSocket(t.Context(), &offer{journal: j, data: data})
+		want := map[string]string{"refused": " rejected: message of ", "damaged": " rejected: not a path"}[name]
+		if len(j.events) != 1 || !strings.Contains(j.events[0], want) || (broke == 1) != (name == "refused") {
+			t.Errorf("%s: got %q, and the sandbox was looked at %d times, want %q", name, j.events, broke, want)
+		}
 	}
 }

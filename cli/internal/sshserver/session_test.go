@@ -245,3 +245,39 @@ func TestWholeSessions(t *testing.T) {
 		})
 	}
 }
+
+// TestServerWaitsForItsSessions checks that a server ends after the commands of its client, and closes its input.
+func TestServerWaitsForItsSessions(t *testing.T) {
+	t.Parallel()
+	keys, err := OpenKeys(t.TempDir())
+	must.Do(t, err)
+	for name, ended := range map[string]bool{"the client goes": false, "the server ends": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				j := &journal{began: time.Now()}
+				d := &relayDaemon{journal: j, hangs: true, killed: make(chan struct{}), play: func(r *playedRelay) error { <-r.cut; return nil }}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				client, served := connectPiped(ctx, t, Config{Sandbox: cmdtest.PipedSandbox(t, daemonOf(d)), Keys: keys, Message: func(err error) string { return err.Error() }})
+				session, err := client.NewSession()
+				must.Do(t, err)
+				must.Do(t, session.Start("line"))
+				<-time.After(time.Second)
+				if ended {
+					cancel()
+				} else {
+					_ = client.Close()
+				}
+				if err := <-served; errors.Is(err, context.Canceled) != ended || !ended && err != nil {
+					t.Errorf("got error %v", err)
+				}
+				if took := time.Since(j.began); took != time.Second+cleanUpTime {
+					t.Errorf("the server ended after %v, want %v", took, time.Second+cleanUpTime)
+				}
+				_ = client.Close()
+				<-time.After(time.Minute)
+			})
+		})
+	}
+}

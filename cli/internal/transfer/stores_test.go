@@ -73,35 +73,47 @@ func TestModesOfVolumes(t *testing.T) {
 	must.Is(t, err, sandbox.ErrNotFound)
 }
 
-// TestBoundsOfVolumes checks that a directory of a volume is bounded in bytes and in files, as the
-// copy says.
-func TestBoundsOfVolumes(t *testing.T) {
-	t.Parallel()
+// servedVolume returns a volume that has two files of four bytes and a link in each directory, and accepts each file.
+func servedVolume(t *testing.T) *sandbox.Volume {
+	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/volumes":
 			fmt.Fprint(w, `[{"volumeID":"v","name":"data"}]`)
 		case r.URL.Path == "/volumes/v":
 			fmt.Fprint(w, `{"volumeID":"v","name":"data","token":"t"}`)
+		case r.Method != http.MethodGet:
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprint(w, `{"type":"file"}`)
 		case strings.HasSuffix(r.URL.Path, "/dir"):
-			fmt.Fprint(w, `[{"name":"a","path":"/a","type":"file","mode":420,"size":4},{"name":"b","path":"/b","type":"file","mode":420,"size":4}]`)
+			fmt.Fprint(w, `[{"name":"a","path":"/a","type":"file","mode":420,"size":4},{"name":"b","path":"/b","type":"file","mode":420,"size":4},
+				{"name":"out","path":"/out","type":"symlink","mode":511,"target":"/etc"}]`)
 		case strings.HasSuffix(r.URL.Path, "/file"):
 			fmt.Fprint(w, "text")
 		default:
 			fmt.Fprint(w, `{"name":"","path":"/","type":"directory","mode":493}`)
 		}
 	}))
-	defer server.Close()
+	t.Cleanup(server.Close)
 	client, err := sandbox.NewClient(sandbox.WithAPIKey("e2b_00000000"), sandbox.WithAPIURL(server.URL), sandbox.WithVolumeURL(server.URL), sandbox.WithEnvFile(""))
 	must.Do(t, err)
-	defer client.Close()
+	t.Cleanup(func() { must.Do(t, client.Close()) })
 	volume, err := client.Volumes.Open(t.Context(), "data")
 	must.Do(t, err)
+	return volume
+}
+
+// TestBoundsOfVolumes checks that a directory of a volume is bounded in bytes and in files, as the
+// copy says.
+func TestBoundsOfVolumes(t *testing.T) {
+	t.Parallel()
+	volume := servedVolume(t)
 	for _, tt := range []struct {
 		bytes, files int64
 		fits         bool
-	}{{8, 2, true}, {7, 2, false}, {8, 1, false}} {
-		c := &Copy{MaxBytes: cmdutil.Size(tt.bytes), MaxFiles: cmdutil.Count(tt.files)}
+	}{{8, 3, true}, {7, 3, false}, {8, 2, false}} {
+		c := &Copy{IO: &cmdutil.IOStreams{Err: io.Discard}, MaxBytes: cmdutil.Size(tt.bytes), MaxFiles: cmdutil.Count(tt.files)}
 		err := InVolume(volume, "/").Store.DownloadDir(t.Context(), "/", t.TempDir(), c)
 		if errors.Is(err, sandbox.ErrTooLarge) == tt.fits || tt.fits && err != nil {
 			t.Errorf("%d bytes and %d files: got %v, want that it fits: %v", tt.bytes, tt.files, err, tt.fits)

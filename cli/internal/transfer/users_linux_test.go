@@ -227,3 +227,33 @@ func TestStreamedLinks(t *testing.T) {
 		t.Errorf("the link leads to %q, error %v, and it said %q", target, err, &said)
 	}
 }
+
+// TestCopiesOfVolumes checks that each way to copy from and to a volume tells of its progress, and names what it leaves out.
+func TestCopiesOfVolumes(t *testing.T) {
+	t.Parallel()
+	volume := servedVolume(t)
+	local := t.TempDir()
+	write(t, local, "file", "text", 0o644)
+	write(t, local, "tree/a", "text", 0o644)
+	must.Do(t, os.Symlink("/nowhere", filepath.Join(local, "tree", "link")))
+	at := func(name string) End { return End{Path: filepath.Join(local, name)} }
+	for name, tt := range map[string]struct {
+		from, to End
+		moved    int64
+		skipped  string
+	}{
+		"a file":            {at("file"), InVolume(volume, "/x"), 4, ""},
+		"a directory":       {at("tree"), InVolume(volume, "/x"), 4, "skipped link: "},
+		"a directory, back": {InVolume(volume, "/x"), at("down"), 8, "skipped out: "},
+	} {
+		var said strings.Builder
+		moved := int64(0)
+		c := &Copy{
+			IO: &cmdutil.IOStreams{Err: &said}, Recursive: true, MaxBytes: 100, MaxFiles: 100, Progress: func(n int64) { moved = n },
+		}
+		must.Do(t, c.Run(t.Context(), tt.from, tt.to))
+		if moved != tt.moved || !strings.HasPrefix(said.String(), tt.skipped) || strings.Count(said.String(), "\n") != min(1, len(tt.skipped)) {
+			t.Errorf("%s: told of %d bytes, and said %q, want %d and %q", name, moved, &said, tt.moved, tt.skipped)
+		}
+	}
+}
