@@ -100,7 +100,10 @@ func TestUnpacked(t *testing.T) {
 		add := stepOf("plain", "/t")
 		add.Force = force
 		steps, err := s.unpacked(add, files)
-		if err != nil || len(steps) != 2 || steps[0].Force != force || steps[1].Force != force || steps[1].copy != nil {
+		if err != nil || len(steps) != 2 {
+			t.Fatalf("repeated %v: got %+v and error %v, want two steps", force, steps, err)
+		}
+		if steps[0].Force != force || steps[1].Force != force || steps[1].copy != nil {
 			t.Errorf("repeated %v: got %+v and error %v", force, steps, err)
 		}
 	}
