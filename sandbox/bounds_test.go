@@ -443,6 +443,46 @@ func TestReasonsOfTheEnd(t *testing.T) {
 	}
 }
 
+// TestNoticedEnds checks every field of the error for an end that a call notices, whichever part of the service reports it.
+func TestNoticedEnds(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	sb := s.sandbox()
+	s.mu.Lock()
+	s.gone = true
+	s.mu.Unlock()
+	const edge = "the service does not have it any more"
+	for name, tt := range map[string]struct {
+		do     func() error
+		reason string
+		cause  error
+	}{
+		"a port":               {func() error { return second(sb.Files.Read(t.Context(), "a", nil)) }, edge, nil},
+		"the API":              {func() error { return sb.SetLifetime(t.Context(), time.Hour) }, "Sandbox doesn't exist", api.ErrNotFound},
+		"a transfer":           {func() error { return sb.ended(t.Context()) }, endedDuringCall, nil},
+		"a command":            {func() error { return sb.explained(t.Context(), ErrCommandLost) }, endedDuringCall, ErrCommandLost},
+		"a broken connection":  {func() error { return sb.explained(t.Context(), api.NewError("GET", "/x", io.ErrUnexpectedEOF)) }, endedDuringCall, io.ErrUnexpectedEOF},
+		"a kernel's websocket": {func() error { return sb.explained(t.Context(), ErrKernelLost) }, endedDuringCall, ErrKernelLost},
+	} {
+		begun := time.Now()
+		err := tt.do()
+		gone, ok := errors.AsType[*GoneError](err)
+		if !ok {
+			t.Errorf("%s: got error %v, want a *GoneError", name, err)
+			continue
+		}
+		if want := (GoneError{ID: testID, State: GoneKilled, Reason: tt.reason, At: gone.At, cause: gone.cause}); *gone != want {
+			t.Errorf("%s: got %+v, want %+v", name, gone, want)
+		}
+		if gone.At.Before(begun) {
+			t.Errorf("%s: got the time %v, want now", name, gone.At)
+		}
+		if tt.cause != nil && !errors.Is(gone, tt.cause) {
+			t.Errorf("%s: got %v, whose cause is not %v", name, err, tt.cause)
+		}
+	}
+}
+
 // TestOutputOfARelay checks that the first byte of a relay opens a connection, and how much of its errors is kept.
 func TestOutputOfARelay(t *testing.T) {
 	t.Parallel()

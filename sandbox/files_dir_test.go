@@ -2,15 +2,21 @@ package sandbox
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"io/fs"
+	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestDownloadDirDefaults checks the default limits of a download.
@@ -98,5 +104,80 @@ func TestDirectoryNamedAsAnOption(t *testing.T) {
 				t.Errorf("%s: got %q, want it to begin with ./", dir, path)
 			}
 		}
+	}
+}
+
+// TestParametersOfDirectories checks that each parameter of a copy of a directory, and of an archive, has its effect.
+func TestParametersOfDirectories(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"a", "excluded"} {
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600))
+	}
+	socket, err := net.Listen("unix", filepath.Join(dir, "socket"))
+	must.Do(t, err)
+	defer socket.Close()
+	var packed bytes.Buffer
+	tw := tar.NewWriter(&packed)
+	must.Do(t, errors.Join(
+		tw.WriteHeader(&tar.Header{Name: "b", Size: 1, Mode: 0o644, Typeflag: tar.TypeReg}), second(io.WriteString(tw, "x")),
+		tw.WriteHeader(&tar.Header{Name: "pipe", Typeflag: tar.TypeFifo}), tw.Close(),
+	))
+	s := newService(t)
+	var received, user string
+	s.files = func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		received, user = string(body), r.URL.Query().Get("username")
+		_, _ = io.WriteString(w, "[]")
+	}
+	s.start = func(_ context.Context, r *process.StartRequest, stream *startStream) error {
+		_ = started(stream, 1)
+		if r.GetProcess().GetEnvs()["ARCHIVE"] == "" {
+			_ = stdout(stream, packed.Bytes())
+		}
+		return ended(stream, 0, "exit status 0")
+	}
+	sb, to := s.sandbox(), t.TempDir()
+	var skipped string
+	var told int64
+	skip, tell := func(name, _ string) { skipped += name }, func(n int64) { told = n }
+	var whole bytes.Buffer
+	for name, tt := range map[string]struct {
+		do      func() error
+		skipped string
+		sends   bool
+	}{
+		"UploadDir": {func() error {
+			exclude := func(name string, _ fs.DirEntry) bool { return name == "excluded" }
+			return sb.Files.UploadDir(t.Context(), dir, "d", &UploadDirParams{User: "me", Exclude: exclude, Skipped: skip, Progress: tell})
+		}, "socket", true},
+		"DownloadDir": {func() error {
+			return sb.Files.DownloadDir(t.Context(), "d", to, &DownloadDirParams{User: "me", Skipped: skip, Progress: tell})
+		}, "pipe", false},
+		"WriteTar": {func() error {
+			return sb.Files.WriteTar(t.Context(), "d", bytes.NewReader(packed.Bytes()), &TarParams{User: "me", Progress: tell})
+		}, "", true},
+		"ReadTar": {func() error {
+			return sb.Files.ReadTar(t.Context(), "d", &whole, &TarParams{User: "me", Progress: tell})
+		}, "", false},
+	} {
+		received, user, skipped, told, s.starter = "", "me", "", 0, ""
+		must.Do(t, tt.do())
+		size := packed.Len()
+		if tt.sends {
+			size = len(received)
+		}
+		if size == 0 || told != int64(size) || skipped != tt.skipped {
+			t.Errorf("%s: got %d bytes of %d, without %q, want all without %q", name, told, size, skipped, tt.skipped)
+		}
+		if user != "me" || s.starter != "me" {
+			t.Errorf("%s: got the users %q and %q, want me", name, user, s.starter)
+		}
+		if strings.Contains(received, "excluded") || tt.sends && !strings.Contains(received, "a") {
+			t.Errorf("%s: got the archive %q", name, received)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(to, "b")); err != nil || string(text) != "x" || !bytes.Equal(whole.Bytes(), packed.Bytes()) {
+		t.Errorf("got the file %q and error %v, and %d bytes of an archive", text, err, whole.Len())
 	}
 }

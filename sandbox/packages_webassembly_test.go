@@ -261,3 +261,22 @@ func TestInstallInWebAssemblyFails(t *testing.T) {
 		}
 	}
 }
+
+// TestLockInWebAssembly checks that a lock for a Python in WebAssembly lacks the packages that this Python has, and that the
+// context and the second sandbox are ended.
+func TestLockInWebAssembly(t *testing.T) {
+	t.Parallel()
+	s := newWasmService(t)
+	has := strings.ReplaceAll(wasmReport[len(`{"install":[`):strings.LastIndex(wasmReport, `],`)], `"x`, `"b`)
+	s.second.report = strings.Replace(wasmReport, "[", "["+has+",", 1)
+	sb := s.sandbox()
+	got, err := sb.Packages.Lock(t.Context(), []string{"x"}, nil)
+	must.Do(t, err)
+	if diff := cmp.Diff([]LockedPackage{{"x", "1", []string{sumB}, "x-1-py3-none-any.whl"}}, got.Packages); diff != "" {
+		t.Errorf("packages (-want +got):\n%s", diff)
+	}
+	sb.running.Wait()
+	if diff := cmp.Diff([]string{"c1", "second"}, s.ended); diff != "" {
+		t.Errorf("ended (-want +got):\n%s", diff)
+	}
+}

@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
@@ -215,4 +218,51 @@ func TestPoolClosesWhatComesLate(t *testing.T) {
 		}
 		must.Do(t, c.Close())
 	})
+}
+
+// TestEventsOfAPool checks every field of the events of a pool.
+func TestEventsOfAPool(t *testing.T) {
+	t.Parallel()
+	const slow = 3 * time.Second
+	unfit := errors.New("unfit")
+	var events []PoolEvent
+	params := &PoolParams{
+		MaxSandboxes: 2,
+		Check: func(_ context.Context, sb *Sandbox) error {
+			if sb.ID() == "i3" {
+				return unfit
+			}
+			return nil
+		},
+		OnEvent: func(e PoolEvent) { events = append(events, e) }, // by one goroutine at a time
+	}
+	inPool(t, params, nil, func(t *testing.T, f *farm, p *Pool) {
+		synctest.Wait()
+		f.set(func() { f.slow = slow })
+		first := get(t, p)
+		second, err := p.Get(t.Context()) // which it waits for
+		must.Do(t, err)
+		must.Do(t, second.Close())
+		<-time.After(slow) // the third one waits in the pool
+		synctest.Wait()
+		f.set(func() {
+			f.refuse = func() *http.Response {
+				return answered(http.StatusServiceUnavailable, "", `{"code":503,"message":"no"}`)
+			}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), slow+time.Millisecond)
+		defer cancel()
+		if _, err := p.Get(ctx); err == nil {
+			t.Error("got the third sandbox")
+		}
+		must.Do(t, first.Close())
+	})
+	want := []PoolEvent{
+		{Type: PoolCreated, Sandbox: "i1"}, {Type: PoolTaken, Sandbox: "i1"}, {Type: PoolCreated, Sandbox: "i2", Duration: slow}, {Type: PoolTaken, Sandbox: "i2", Duration: slow},
+		{Type: PoolReleased, Sandbox: "i2"}, {Type: PoolCreated, Sandbox: "i3", Duration: slow}, {Type: PoolDiscarded, Sandbox: "i3", Err: unfit},
+		{Type: PoolFailed, Duration: slow, Err: api.ErrUnavailable}, {Type: PoolReleased, Sandbox: "i1"},
+	}
+	if diff := cmp.Diff(want, events, cmpopts.EquateErrors()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
 }

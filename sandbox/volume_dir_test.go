@@ -126,7 +126,7 @@ func TestVolumeDownloadDirHostile(t *testing.T) {
 func TestVolumeDownloadDir(t *testing.T) {
 	t.Parallel()
 	service := listing{
-		"/d":     {{Name: "a", Type: "file", Size: 4, Mode: 0o640}, {Name: "sub", Type: "directory", Mode: 0o500}, {Name: "pipe", Type: "unknown"}},
+		"/d":     {{Name: "a", Type: "file", Size: 4, Mode: 0o640, ModifiedAt: testTime}, {Name: "sub", Type: "directory", Mode: 0o500}, {Name: "pipe", Type: "unknown"}},
 		"/d/sub": {{Name: "in", Type: "symlink", Target: "../a"}, {Name: "out", Type: "symlink", Target: "/etc/passwd"}},
 	}
 	dir := t.TempDir()
@@ -153,6 +153,9 @@ func TestVolumeDownloadDir(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"sub/out", "pipe"}, skipped); diff != "" {
 		t.Errorf("what was left out (-want +got):\n%s", diff)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "a")); err != nil || !info.ModTime().Equal(testTime) {
+		t.Errorf("got %+v and error %v, want a file of %v", info, err, testTime)
 	}
 	if bytes != 4 {
 		t.Errorf("got progress of %d bytes, want 4", bytes)

@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
@@ -162,6 +166,50 @@ func TestLoadForged(t *testing.T) {
 		_, err := state.Load(bytes.NewReader(append(whole, sum[:]...)), state.Bounds{})
 		if (err == nil) != (forged.reason == "") || err != nil && !strings.Contains(err.Error(), forged.reason) {
 			t.Errorf("%s: got error %v, want %q", what, err, forged.reason)
+		}
+	}
+}
+
+// TestFormatErrors checks every field of the error for a file that cannot be loaded, and its text.
+func TestFormatErrors(t *testing.T) {
+	t.Parallel()
+	_, file := saved(t)
+	failed := errors.New("injected")
+	const head = len("e2bctl state\n") + 1
+	changed := func(at int, to byte) io.Reader {
+		damaged := bytes.Clone(file)
+		damaged[at] = to
+		return bytes.NewReader(damaged)
+	}
+	last := len(file) - 1
+	for text, tt := range map[string]struct {
+		r    io.Reader
+		want state.FormatError
+	}{
+		"state: load (byte 14): it is not a saved state": {changed(0, 'x'), state.FormatError{Offset: int64(head), Reason: "it is not a saved state"}},
+		"state: load (byte 14): it has version 2, and this program reads version 1": {
+			changed(head-1, 2), state.FormatError{Offset: int64(head), Reason: "it has version 2, and this program reads version 1"},
+		},
+		"state: load (byte 15): unknown record 'x'": {changed(head, 'x'), state.FormatError{Offset: int64(head + 1), Reason: "unknown record 'x'"}},
+		"state: load (byte 20): it ends in the middle: unexpected EOF": {
+			bytes.NewReader(file[:20]), state.FormatError{Offset: 20, Reason: "it ends in the middle", Err: io.ErrUnexpectedEOF},
+		},
+		"state: load (byte 0): read: injected": {iotest.ErrReader(failed), state.FormatError{Reason: "read", Err: failed}},
+		fmt.Sprintf("state: load (byte %d): its checksum does not match: it is damaged", len(file)): {
+			changed(last, file[last]+1), state.FormatError{Offset: int64(len(file)), Reason: "its checksum does not match: it is damaged"},
+		},
+	} {
+		_, err := state.Load(tt.r, state.Bounds{})
+		got, ok := errors.AsType[*state.FormatError](err)
+		if !ok || got.Error() != text {
+			t.Errorf("got error %v, want %s", err, text)
+			continue
+		}
+		if diff := cmp.Diff(tt.want, *got, cmpopts.EquateErrors()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", text, diff)
+		}
+		if tt.want.Err != nil && !errors.Is(got, tt.want.Err) {
+			t.Errorf("%s: it does not match %v", text, tt.want.Err)
 		}
 	}
 }

@@ -49,6 +49,11 @@ func TestFromJSON(t *testing.T) {
 			t.Errorf("%.40s: got %.40s, want an error", text, v.Bytes())
 		}
 	}
+	for _, text := range []string{strings.Repeat("9", 4300), strings.Repeat("[", state.DefaultMaxDepth) + strings.Repeat("]", state.DefaultMaxDepth)} {
+		if _, err := state.FromJSON([]byte(text)); err != nil {
+			t.Errorf("%.40s: %v", text, err)
+		}
+	}
 }
 
 // JSON has no form for numbers that are not finite: a float target accepts their

@@ -100,9 +100,11 @@ func TestUnpacked(t *testing.T) {
 		add := stepOf("plain", "/t")
 		add.Force = force
 		steps, err := s.unpacked(add, files)
-		must.Do(t, err)
-		if len(steps) != 2 || steps[0].Force != force || steps[1].Force != force || steps[1].copy != nil {
-			t.Errorf("repeated %v: got %+v", force, steps)
+		if err != nil || len(steps) != 2 {
+			t.Fatalf("repeated %v: got %+v and error %v, want two steps", force, steps, err)
+		}
+		if steps[0].Force != force || steps[1].Force != force || steps[1].copy != nil {
+			t.Errorf("repeated %v: got %+v and error %v", force, steps, err)
 		}
 	}
 	must.Do(t, os.Remove(filepath.Join(dir, "plain")))

@@ -25,4 +25,10 @@ func TestNotEnforced(t *testing.T) {
 			t.Errorf("%s: (-want +got):\n%s", name, diff)
 		}
 	}
+	all := ResourceFlags{memory: 1 << 30, cpus: 1, pids: 20, disk: 1 << 30}
+	report = local.Report{Memory: "not enforced: 1", CPU: "not enforced: 2", Processes: "not enforced: 3", Disk: "not enforced: 4"}
+	want := []string{"--memory is not enforced: 1", "--cpus is not enforced: 2", "--pids is not enforced: 3", "--disk is not enforced: 4"}
+	if diff := cmp.Diff(want, all.NotEnforced(report)); diff != "" {
+		t.Errorf("all (-want +got):\n%s", diff)
+	}
 }

@@ -3,6 +3,7 @@ package agentmcp
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
 // TestSizesOfTools checks the longest name, schema and description of a tool, with the side that is allowed.
@@ -99,5 +101,55 @@ func TestAnswers(t *testing.T) {
 		if got, err := exact(map[string]any{"a": 1.0}, tt.texts); string(got) != tt.want || err != nil {
 			t.Errorf("with the texts %q: got %s and error %v, want %s", tt.texts, got, err, tt.want)
 		}
+	}
+}
+
+// TestOddResults checks the results of a server that no code can receive.
+func TestOddResults(t *testing.T) {
+	t.Parallel()
+	var asks mcp.CallToolResult
+	must.Do(t, json.Unmarshal([]byte(`{"resultType":"input_required","content":[{"type":"text","text":"x"}]}`), &asks))
+	never := make(chan int)
+	image := &mcp.ImageContent{MIMEType: "image/png"}
+	for want, result := range map[string]*mcp.CallToolResult{
+		"the tool asks for something that this program does not answer": &asks,
+		"the tool failed and gave no reason":                            {IsError: true, Content: []mcp.Content{&mcp.TextContent{}}},
+		"json: unsupported type: chan int":                              {Content: []mcp.Content{&mcp.ToolResultContent{StructuredContent: never}}},
+		"json: unsupported type: chan  int":                             {StructuredContent: never},
+		"json: unsupported type: chan   int":                            {StructuredContent: never, Content: []mcp.Content{image}},
+	} {
+		got, err := resultOf(result)
+		if err == nil || err.Error() != strings.Join(strings.Fields(want), " ") {
+			t.Errorf("got %v and error %v, want %s", got, err, want)
+		}
+	}
+}
+
+// TestSessionThatEnded checks that a list that cannot be read is an error, and that a call after the end of the session
+// has an error of its own also without a logger.
+func TestSessionThatEnded(t *testing.T) {
+	t.Parallel()
+	server := mcp.NewServer(&mcp.Implementation{Name: "one"}, nil)
+	server.AddTool(&mcp.Tool{Name: "a", InputSchema: json.RawMessage(`{"type":"object"}`)}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{}, nil
+	})
+	near, far := mcp.NewInMemoryTransports()
+	serving, err := server.Connect(t.Context(), far, nil)
+	must.Do(t, err)
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "test"}, nil).Connect(t.Context(), near, nil)
+	must.Do(t, err)
+	params := &ToolsParams{Allow: []string{"a"}}
+	tools, err := Tools(t.Context(), session, params)
+	must.Do(t, err)
+	must.Do(t, session.Close())
+	_ = serving.Wait() // with the error of the connection that has ended
+	if _, err := Tools(t.Context(), session, params); err == nil || !strings.HasPrefix(err.Error(), "agentmcp: list the tools of the server: ") {
+		t.Errorf("got error %v", err)
+	}
+	box, err := agent.NewToolbox(tools...)
+	must.Do(t, err)
+	_, err = box.Call(t.Context(), "a", nil)
+	if failed, ok := errors.AsType[*agent.ToolError](err); !ok || failed.Type != "ConnectionError" {
+		t.Errorf("got error %v, want a ConnectionError", err)
 	}
 }
