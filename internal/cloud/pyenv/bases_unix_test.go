@@ -159,3 +159,42 @@ func TestInstallVenvModule(t *testing.T) {
 		})
 	}
 }
+
+// TestAnswersOfInterpreters checks how an interpreter is asked about itself, and the errors of answers that cannot be used.
+func TestAnswersOfInterpreters(t *testing.T) {
+	dir := only(t)
+	t.Setenv("PYTHONPATH", dir)
+	path := filepath.Join(dir, "python3")
+	const fine = `{"executable":"/opt/p/bin/python3","real":"/opt/p/bin/python3.9","base":"/opt/p/bin/python3","prefixes":["/opt/p"],"version":[3,9,0],"modules":["numpy"]}`
+	for script, want := range map[string]string{
+		"echo ' " + fine + " '":   "",
+		"echo broken >&2; exit 3": "run " + path + ": exit status 3: broken",
+		"echo hello":              path + " does not answer as Python does: ",
+		"exit 0":                  path + " does not answer as Python does: ",
+		"echo '" + strings.Replace(fine, `"/opt/p/bin/python3"`, `""`, 1) + "'":   "the interpreter does not know its own file",
+		"echo '" + strings.Replace(fine, "3,9,0", "3,8,9", 1) + "'":               "/opt/p/bin/python3 is Python 3.8.9; 3.9 or newer is needed",
+		"echo '" + strings.Replace(fine, "3,9,0", "2,9,0", 1) + "'":               "/opt/p/bin/python3 is Python 2.9.0; 3.9 or newer is needed",
+		"echo '" + strings.Replace(fine, `["/opt/p"]`, `["/opt/p","/"]`, 1) + "'": "/opt/p/bin/python3 is installed into / itself",
+	} {
+		must.Do(t, os.WriteFile(path, []byte("#!/bin/sh\nprintf '%s\\n' \"$@\" \"$PYTHONPATH\" >"+dir+"/asked\n"+script+"\n"), 0o755))
+		got, err := ask(t.Context(), "python3")
+		if want == "" {
+			all := &interpreter{
+				Executable: "/opt/p/bin/python3", Real: "/opt/p/bin/python3.9", Base: "/opt/p/bin/python3", Prefixes: []string{"/opt/p"}, Numbers: [3]int{3, 9, 0}, Modules: []string{"numpy"},
+			}
+			if diff := cmp.Diff(all, got); diff != "" || err != nil {
+				t.Errorf("%s: got error %v (-want +got):\n%s", script, err, diff)
+			}
+		} else if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: got error %v, want %s", script, err, want)
+		}
+	}
+	asked, err := os.ReadFile(filepath.Join(dir, "asked"))
+	want := "-I\n-c\n" + probe + "\nIPython\nnumpy\npandas\nmatplotlib\nPIL\nrequests\njinja2\nnbformat\nnest_asyncio\nensurepip\n\n"
+	if diff := cmp.Diff(want, string(asked)); diff != "" || err != nil {
+		t.Errorf("asked with error %v (-want +got):\n%s", err, diff)
+	}
+	if _, err := ask(t.Context(), "none"); err == nil {
+		t.Error("an interpreter that is not there answered")
+	}
+}
