@@ -85,7 +85,6 @@ var ways = map[string]func(t *testing.T, e *Egress) net.Conn{
 			join(ctx, outside, inside)
 		})
 		t.Cleanup(func() { end(); _ = client.Close(); serving.Wait() })
-		must.Do(t, client.SetReadDeadline(patience.Deadline()))
 		return client
 	},
 	"by proxy": func(t *testing.T, e *Egress) net.Conn {
