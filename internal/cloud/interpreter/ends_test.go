@@ -3,9 +3,13 @@
 package interpreter
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,6 +43,9 @@ func closing(t *testing.T, serve http.HandlerFunc) (int, *websocket.CloseError) 
 		end, ok := errors.AsType[*websocket.CloseError](err)
 		if !ok {
 			t.Fatalf("got %v, want a close message", err)
+		}
+		if n, err := conn.NetConn().Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("after the close message: got %d bytes and %v, want the end of the connection", n, err)
 		}
 		return n, end
 	}
@@ -254,5 +261,120 @@ func TestUnansweredPings(t *testing.T) {
 				t.Errorf("%d connections and %d buffers are left", len(s.sockets), len(s.buffers))
 			}
 		})
+	}
+}
+
+// timedOut reports whether a read ended at its deadline.
+func timedOut(err error) bool {
+	e, ok := errors.AsType[net.Error](err)
+	return ok && e.Timeout()
+}
+
+// TestLargestMessage checks that a message over the bound ends the connection when it begins.
+func TestLargestMessage(t *testing.T) {
+	t.Parallel()
+	for beyond, ends := range map[uint64]bool{0: false, 1: true} {
+		synctest.Test(t, func(t *testing.T) {
+			conn := dialing(t, withoutPython(t))("")
+			head := append([]byte{0x82, 0x80 | 127}, binary.BigEndian.AppendUint64(nil, maxMessage+beyond)...) // of a binary message with a mask
+			if _, err := conn.NetConn().Write(append(head, 0, 0, 0, 0)); err != nil {
+				t.Fatal(err)
+			}
+			must.Do(t, conn.SetReadDeadline(time.Now().Add(time.Second)))
+			var err error
+			for err == nil {
+				_, _, err = conn.ReadMessage()
+			}
+			if ended := websocket.IsCloseError(err, websocket.CloseMessageTooBig); ended != ends || !ended && !timedOut(err) {
+				t.Errorf("%d bytes beyond the bound: got %v, want the end: %v", beyond, err, ends)
+			}
+		})
+	}
+}
+
+// TestAcknowledgements checks that what a client has received is forgotten, and that a client that does not read does not
+// hold up the end of the server.
+func TestAcknowledgements(t *testing.T) {
+	t.Parallel()
+	for _, query := range []string{"", "?session_id=a"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := withoutPython(t)
+			conn := dialing(t, s)(query)
+			must.Do(t, conn.WriteControl(websocket.PongMessage, []byte("x"), time.Now().Add(time.Second))) // which answers no ping
+			must.Do(t, conn.WriteMessage(websocket.TextMessage, []byte(`{"channel":"control","header":{"msg_id":"m","msg_type":"debug_request"},"content":{}}`)))
+			must.Do(t, conn.SetReadDeadline(time.Now().Add(time.Second)))
+			n, err := 0, error(nil)
+			for ; err == nil; n++ {
+				_, _, err = conn.ReadMessage()
+			}
+			if !timedOut(err) || n < 4 {
+				t.Errorf("got %d messages and %v, want 3 at least", n-1, err)
+			}
+			b := s.buffers[0]
+			if position, pending := b.position(); len(b.messages) > 0 || pending || position < 3 || b.bytes != 0 {
+				t.Errorf("%q: %d messages of %d bytes are kept at the position %d, want none", query, len(b.messages), b.bytes, position)
+			}
+			b.put(&jupyter.Message{Channel: jupyter.IOPub, Header: jupyter.NewHeader("stream", "o", "u"), Content: json.RawMessage(`{}`)}, absentBytes, false)
+			synctest.Wait() // it is being written
+			began := time.Now()
+			must.Do(t, s.Close())
+			if took := time.Since(began); took != farewell {
+				t.Errorf("%q: the end took %v, want %v", query, took, farewell)
+			}
+		})
+	}
+}
+
+// TestHeadersComeAtOnce checks that a request is answered before its code runs, and that nothing of it is left at the end.
+func TestHeadersComeAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, release := withoutPython(t), make(chan struct{})
+		s.options.Environ = func() ([]string, error) {
+			<-release // the request lasts until then
+			return nil, errors.New("no environment")
+		}
+		k, err := s.addKernel(&runningKernel{})
+		must.Do(t, err)
+		w, done := httptest.NewRecorder(), false
+		go func() {
+			s.stream(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/execute", nil), k, "1", nil)
+			done = true
+		}()
+		synctest.Wait()
+		if !w.Flushed || w.Code != http.StatusOK || done || k.Connections() != 1 {
+			t.Errorf("flushed %v with %d, done %v, %d clients; want the headers", w.Flushed, w.Code, done, k.Connections())
+		}
+		close(release)
+		synctest.Wait()
+		if !done || k.Connections() != 0 || !strings.HasSuffix(w.Body.String(), "{\"type\": \"end_of_execution\"}\n") {
+			t.Errorf("done %v with %d clients: got %s, want the end", done, k.Connections(), w.Body)
+		}
+	})
+}
+
+// TestWhoStartsKernels checks which calls start the process of a kernel before its first request.
+func TestWhoStartsKernels(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		port, method, path, body string
+		starts                   bool
+	}{
+		{"interpreter", "POST", "/contexts", `{}`, true},
+		{"jupyter", "POST", "/api/kernels", `{}`, true},
+		{"jupyter", "POST", "/api/sessions", `{"path":"p","type":"t"}`, true},
+		{"jupyter", "GET", "/api/kernels", ``, false},
+	} {
+		s := withoutPython(t)
+		h := s.Jupyter()
+		if tt.port == "interpreter" {
+			h = s.Interpreter()
+		}
+		ask(h, tt.method, tt.path, tt.body)
+		s.work.Wait()
+		kernels := s.listKernels()
+		if state, _ := kernels[len(kernels)-1].State(); (state == jupyter.StateDead) != tt.starts { // its start has failed
+			t.Errorf("%s %s: the state is %s, want that it was started: %v", tt.method, tt.path, state, tt.starts)
+		}
 	}
 }

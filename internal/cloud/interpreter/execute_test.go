@@ -238,6 +238,25 @@ func TestRestartEndsAnExecution(t *testing.T) {
 	}
 }
 
+// TestInterruptOverREST checks that Jupyter's call interrupts the code that runs.
+func TestInterruptOverREST(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	id := p.defaultID(t)
+	next := p.ask(t, "import time\nprint('here')\ntime.sleep(3000)")
+	for l, ok := next(); ok; l, ok = next() {
+		switch {
+		case l.Text == "here\n":
+			if status, body := p.call(t, t.Context(), http.MethodPost, p.jupyter+"/api/kernels/"+id+"/interrupt", ""); status != http.StatusNoContent {
+				t.Errorf("got %d %s, want 204", status, body)
+			}
+		case l.Type == "error" && l.Name == "KeyboardInterrupt":
+			return
+		}
+	}
+	t.Error("the code was not interrupted")
+}
+
 // gate is code that runs until the file "open" exists.
 const gate = "while not __import__('os').path.exists('open'): pass"
 

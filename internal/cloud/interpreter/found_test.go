@@ -3,6 +3,7 @@
 package interpreter
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/gorilla/websocket"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -56,6 +58,14 @@ func TestOwnPythonHidesAnother(t *testing.T) {
 		names := map[string]string{}
 		for name, model := range s.specModels() {
 			names[name] = model.(map[string]any)["spec"].(map[string]any)["display_name"].(string)
+		}
+		own := s.specModels()["python3"].(map[string]any)
+		want := map[string]any{"name": "python3", "resources": map[string]string{}, "spec": map[string]any{
+			"argv": []string{child.LookPath("sh", []string{"PATH=/bin:/usr/bin"}), "driver.py"}, "display_name": "Python 3", "language": "python",
+			"interrupt_mode": "signal", "env": map[string]string{}, "metadata": json.RawMessage("{}"),
+		}}
+		if diff := cmp.Diff(want, own); diff != "" && test.python != nil {
+			t.Errorf("the own Python (-want +got):\n%s", diff)
 		}
 		if names["python3"] != test.want || names["other"] != "theirs" {
 			t.Errorf("with the Python %q: got the kernels %v, want %q as python3, and the other one", test.python, names, test.want)

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // website answers plain HTTP at every address, and records the requests.
@@ -68,7 +69,8 @@ func (s *website) connect(ctx context.Context, d *net.Dialer, address string) (n
 	return (&net.Dialer{}).DialContext(ctx, "tcp", s.address)
 }
 
-// ways contains the ways in which programs inside connect to public.test, keyed by name.
+// ways contains the ways in which programs inside connect to public.test, keyed by name. An answer that does not come
+// ends a read.
 var ways = map[string]func(t *testing.T, e *Egress) net.Conn{
 	"by address": func(t *testing.T, e *Egress) net.Conn {
 		client, inside := pair(t)
@@ -89,6 +91,7 @@ var ways = map[string]func(t *testing.T, e *Egress) net.Conn{
 		conn, err := e.Dial(t.Context(), "public.test", 80)
 		must.Do(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
+		must.Do(t, conn.SetReadDeadline(patience.Deadline()))
 		return conn
 	},
 }

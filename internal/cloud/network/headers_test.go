@@ -179,7 +179,7 @@ func TestPassOn(t *testing.T) {
 	}
 }
 
-// pair returns both ends of a TCP connection.
+// pair returns both ends of a TCP connection. A read of near that waits for too long ends.
 func pair(t *testing.T) (near, far *net.TCPConn) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -190,6 +190,7 @@ func pair(t *testing.T) (near, far *net.TCPConn) {
 	accepted, err := l.Accept()
 	must.Do(t, err)
 	t.Cleanup(func() { conn.Close(); accepted.Close() })
+	must.Do(t, conn.SetReadDeadline(patience.Deadline()))
 	return conn.(*net.TCPConn), accepted.(*net.TCPConn)
 }
 
