@@ -18,7 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// keeps calls functions one after the other, each of which must leave the lock free.
+// keeps calls functions one after the other. Each must leave the lock free.
 func keeps(t *testing.T, mu *sync.Mutex, steps ...func()) {
 	t.Helper()
 	for n, step := range steps {

@@ -351,7 +351,7 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// TestSearchIsBounded checks how many functions an answer shows, and what it says about the others.
+// TestSearchIsBounded checks how many functions an answer shows, and that it names the number of the others.
 func TestSearchIsBounded(t *testing.T) {
 	t.Parallel()
 	// sized returns a function whose text has a size.

@@ -277,11 +277,9 @@ func TestLargestMessage(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			conn := dialing(t, withoutPython(t))("")
 			head := append([]byte{0x82, 0x80 | 127}, binary.BigEndian.AppendUint64(nil, maxMessage+beyond)...) // of a binary message with a mask
-			if _, err := conn.NetConn().Write(append(head, 0, 0, 0, 0)); err != nil {
-				t.Fatal(err)
-			}
+			_, err := conn.NetConn().Write(append(head, 0, 0, 0, 0))
+			must.Do(t, err)
 			must.Do(t, conn.SetReadDeadline(time.Now().Add(time.Second)))
-			var err error
 			for err == nil {
 				_, _, err = conn.ReadMessage()
 			}

@@ -78,7 +78,7 @@ func TestUnshownEnds(t *testing.T) {
 	must.Is(t, o.givenUp(&codeWriter{w: &fullAfter{}}, said, context.Canceled), syscall.ENOSPC)
 }
 
-// TestCodeThatNeverRan checks which errors mean that a kernel did not run the code, and what is said about them.
+// TestCodeThatNeverRan checks the errors that mean that a kernel did not run the code, and their messages.
 func TestCodeThatNeverRan(t *testing.T) {
 	t.Parallel()
 	o := kernelOptions{Language: "r"}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -49,9 +50,7 @@ func TestAwaitedInside(t *testing.T) {
 			}
 			opts := &waitOptions{IO: cmdutil.NewIOStreams(nil, io.Discard, nil), ID: "i1"}
 			for condition := range strings.FieldsSeq(tt.conditions) {
-				if err := opts.add(condition); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, opts.add(condition))
 			}
 			opts.Open = opened(t, func(w http.ResponseWriter, r *http.Request) {
 				port := r.Header.Get("E2b-Sandbox-Port")
