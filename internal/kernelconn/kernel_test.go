@@ -125,7 +125,7 @@ func TestCodeThatIsTooBigWhileItIsSent(t *testing.T) {
 			k, err := s.kernels().Open(t.Context(), "", "")
 			must.Do(t, err)
 			fails.Store(true)
-			if _, err := k.send(silently("x")); !errors.Is(err, want) || errors.Is(err, errTooBig) != (want == errTooBig) {
+			if _, err := k.send(silently("x")); !errors.Is(err, want) || errors.Is(err, errTooBig) != errors.Is(want, errTooBig) {
 				t.Errorf("the server ends with %d: got %v, want %v", code, err, want)
 			}
 			if k.unfinished() != nil {

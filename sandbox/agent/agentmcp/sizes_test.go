@@ -114,7 +114,7 @@ func TestOddResults(t *testing.T) {
 	for want, result := range map[string]*mcp.CallToolResult{
 		"the tool asks for something that this program does not answer": &asks,
 		"the tool failed and gave no reason":                            {IsError: true, Content: []mcp.Content{&mcp.TextContent{}}},
-		"json: unsupported type: chan int":                              {Content: []mcp.Content{&mcp.ToolResultContent{StructuredContent: never}}},
+		"json: unsupported type: chan int":                              {Content: []mcp.Content{&mcp.ToolResultContent{StructuredContent: never}}}, //nolint:staticcheck // any content with a value of Go
 		"json: unsupported type: chan  int":                             {StructuredContent: never},
 		"json: unsupported type: chan   int":                            {StructuredContent: never, Content: []mcp.Content{image}},
 	} {
