@@ -394,4 +394,11 @@ func TestFollowedLog(t *testing.T) {
 	if got := all.String(); got != "two\nthree\nfour\n" || out.String() != "two\n" {
 		t.Errorf("got %q, and %q until the reader has ended", got, out)
 	}
+	files, err := filepath.Glob("/proc/self/fd/*")
+	must.Do(t, err)
+	for _, file := range files {
+		if to, err := os.Readlink(file); err == nil && to == log {
+			t.Errorf("the log is still open as %s", file)
+		}
+	}
 }
