@@ -56,6 +56,13 @@ func TestPasswordOnATerminal(t *testing.T) {
 		text, err := answer(ctx, "password? ", true)
 		answers <- answered{text, err}
 	}
+	shown := func(mark string) string { // the screen until a mark that is written now
+		t.Helper()
+		_, err := io.WriteString(tty, mark)
+		must.Do(t, err)
+		patience.Until(t, mark+" is shown", func() bool { return strings.HasSuffix(screen.String(), mark) })
+		return screen.String()
+	}
 	go ask(patience.Context(t))
 	patience.Until(t, "nothing typed is shown", func() bool { return state() != "" })
 	_, err = io.WriteString(keyboard, "secret\n")
@@ -63,17 +70,20 @@ func TestPasswordOnATerminal(t *testing.T) {
 	if got := patience.Receive(t, "the answer", answers); got != (answered{"secret", nil}) {
 		t.Errorf("got %+v", got)
 	}
-	patience.Until(t, "the end of the line is shown", func() bool { return screen.String() == "password? \r\n" })
+	if got := shown("[1]"); got != "password? \r\n[1]" || state() != "" {
+		t.Errorf("the screen has %q, and the terminal (-before +after):\n%s", got, state())
+	}
 	ctx, cancel := context.WithCancelCause(patience.Context(t))
 	go ask(ctx)
 	patience.Until(t, "nothing typed is shown", func() bool { return state() != "" })
 	cancel(errInterrupted)
-	if got := patience.Receive(t, "the answer", answers); !errors.Is(got.err, errInterrupted) || state() != "" {
-		t.Errorf("nobody answered: got %+v, and the terminal (-before +after):\n%s", got, state())
-	}
+	got, after := patience.Receive(t, "the answer", answers), state()
 	_, err = io.WriteString(keyboard, "late\n") // the read that was left behind ends
 	must.Do(t, err)
-	patience.Until(t, "the terminal is as before", func() bool { return strings.HasSuffix(screen.String(), "late\r\n") && state() == "" })
+	if !errors.Is(got.err, errInterrupted) || after != "" {
+		t.Fatalf("nobody answered: got %+v, and the terminal (-before +after):\n%s", got, after)
+	}
+	patience.Until(t, "what is typed is shown", func() bool { return screen.String() == "password? \r\n[1]password? \r\nlate\r\n" })
 }
 
 // TestPasswordOfAFile checks the answer to a question for a password where standard input is a pipe, or no terminal at all.

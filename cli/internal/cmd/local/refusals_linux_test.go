@@ -87,19 +87,23 @@ func TestPathsThatAreNotPossible(t *testing.T) {
 	}
 }
 
-// TestUpThatDoesNotStart checks the error of a local cloud whose port is taken, and that one in the background also tells
-// it to the process that waits for it.
+// TestUpThatDoesNotStart checks the error of a local cloud whose port is taken, or which nobody could find, and that one in
+// the background also tells it to the process that waits for it.
 func TestUpThatDoesNotStart(t *testing.T) {
-	fresh(t)
+	dir := fresh(t)
 	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must.Do(t, err)
 	defer taken.Close()
 	_, port, err := net.SplitHostPort(taken.Addr().String())
 	must.Do(t, err)
-	for flag, out := range map[string]string{"": "", " --log log": `{"error":{"message":"`} {
-		got := call{line: "up --warm 0 --ephemeral --port " + port + flag}.run(t.Context(), nil)
-		if !strings.Contains(got.err, "--port chooses another one") || !strings.HasPrefix(got.out, out) || (got.out == "") != (out == "") || got.errs != "" {
-			t.Errorf("%q: got %+v, want that the port is taken, and output that begins with %s", flag, got, out)
+	must.Do(t, os.MkdirAll(filepath.Join(dir, "e2bctl", "local", "cloud.json", "taken"), 0o700))
+	for flags, want := range map[string]struct{ out, err string }{
+		"--port " + port: {"", "--port chooses another one"}, "--port " + port + " --log log": {`{"error":{"message":"`, "--port chooses another one"},
+		"--port 0": {"", "cloud.json"}, "--log log": {`{"error":{"message":"`, "cloud.json"},
+	} {
+		got := call{line: "up --warm 0 --ephemeral " + flags}.run(t.Context(), nil)
+		if !strings.Contains(got.err, want.err) || !strings.HasPrefix(got.out, want.out) || (got.out == "") != (want.out == "") {
+			t.Errorf("%s: got %+v, want the error %q, and output that begins with %s", flags, got, want.err, want.out)
 		}
 	}
 }

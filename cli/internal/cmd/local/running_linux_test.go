@@ -220,6 +220,7 @@ func TestRunning(t *testing.T) {
 		call{line: "ask forget a.test:1", err: "\"a.test:1\" is not among the hosts that are always allowed in STATE"},
 		call{line: "down", errs: "2 paused sandboxes are kept, 2 MiB, in STATE; the next e2bctl local up has what is kept, e2bctl local prune removes it\n"},
 		call{line: "down", errs: "no local cloud is running\n"},
+		call{line: "env --state-dir HOME", err: localcloud.ErrNone.Error()},
 	)
 }
 
@@ -310,9 +311,34 @@ func TestRunningWithDamage(t *testing.T) {
 	if got := (call{line: "down"}).run(t.Context(), n); !strings.HasPrefix(got.err, "the local cloud has ended, and its state directory cannot be read: ") || got.errs != "" {
 		t.Errorf("down: got %+v", got)
 	}
+	for log, want := range map[string]string{"HOME/none": "no local cloud has run in the background", "HOME/file/x": "open HOME/file/x: not a directory", "HOME": "reading HOME: "} {
+		start(t, n, localcloud.Record{URL: "http://a.invalid", Log: n.expand(log)}, "")
+		if got := (call{line: "logs -n 1"}).run(t.Context(), n); !strings.HasPrefix(got.err, want) || got.out != "" {
+			t.Errorf("the log %s: got %+v, want %s", log, got, want)
+		}
+		check(t, n, call{line: "down"})
+	}
 	if got := start(t, n, localcloud.Record{}, ""); got.err != "starting a local cloud in the background: it has no address" || got.out != "" {
 		t.Errorf("one that does not start: got %+v", got)
 	}
+}
+
+// TestForgottenHosts checks the list of the hosts that are always allowed, and what is taken out of it.
+func TestForgottenHosts(t *testing.T) {
+	fresh(t)
+	n := names{"STATE", t.TempDir()}
+	for _, host := range []string{"a.test:443", "a.test:80", "b.test:1"} {
+		must.Do(t, localcloud.AllowHost(n[1], host))
+	}
+	const json = "[\n  {\n    \"address\": \"b.test:1\",\n    \"host\": \"b.test\",\n    \"port\": 1\n  }\n]\n"
+	check(t, n,
+		call{line: "ask ls --state-dir STATE", terminal: "\n", out: "a.test:443\na.test:80\nb.test:1\n"},
+		call{line: "ask forget --state-dir STATE A.Test:443", out: "a.test:443\n"},
+		call{line: "ask forget --state-dir STATE A.TEST", out: "a.test:80\n"},
+		call{line: "ask ls --state-dir STATE -o json", out: json},
+		call{line: "ask forget --state-dir STATE b.test -o json", out: json},
+		call{line: "ask ls --state-dir STATE", terminal: "\n", errs: "No hosts are always allowed in STATE.\n"},
+	)
 }
 
 // TestResetOfTheRunning checks that a reset ends the local cloud, removes what its state directory keeps, and says how much
@@ -393,5 +419,12 @@ func TestFollowedLog(t *testing.T) {
 	must.Do(t, patience.Receive(t, "the end of the log", ended))
 	if got := all.String(); got != "two\nthree\nfour\n" || out.String() != "two\n" {
 		t.Errorf("got %q, and %q until the reader has ended", got, out)
+	}
+	files, err := filepath.Glob("/proc/self/fd/*")
+	must.Do(t, err)
+	for _, file := range files {
+		if to, err := os.Readlink(file); err == nil && to == log {
+			t.Errorf("the log is still open as %s", file)
+		}
 	}
 }
