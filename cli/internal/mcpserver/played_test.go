@@ -509,3 +509,53 @@ func TestPlayedFilesThatAreMissing(t *testing.T) {
 		}
 	})
 }
+
+// TestCodeThatCannotCallTools checks the errors of code whose tools are not there, and that other code can then run.
+func TestCodeThatCannotCallTools(t *testing.T) {
+	t.Parallel()
+	gone, broken := errors.New("the client has gone"), errors.New("it did not start")
+	starts := func() *proxied { return &proxied{began: make(chan struct{}), ended: make(chan struct{})} }
+	there := func() *proxied { return &proxied{began: closedChannel(), ended: make(chan struct{})} }
+	fails := func() *proxied { return &proxied{began: closedChannel(), ended: make(chan struct{}), err: broken} }
+	for name, tt := range map[string]struct {
+		allow   []string
+		server  func() *proxied
+		waits   bool // for other code
+		want    error
+		failure string
+	}{
+		"an unknown tool":     {allow: []string{"b.x"}, server: there, failure: "no server has the tools b.x"},
+		"no server":           {server: fails, want: broken, failure: "the server a: "},
+		"the server is slow":  {server: starts, want: gone},
+		"other code runs":     {server: there, waits: true, want: gone},
+		"there is no session": {server: there, want: sandbox.ErrNeedsWebsocket},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newCall()
+				c.server.config = Config{Proxies: []Proxy{{Name: "a"}}, AllowTools: tt.allow}
+				c.server.proxies = newProxies(&c.server.config)
+				defer c.server.proxies.close()
+				c.server.proxies.servers["a"] = tt.server()
+				c.box = newHeld((&played{}).sandbox(t), true)
+				if tt.waits {
+					must.Do(t, c.box.codeTurn.acquire(t.Context()))
+				}
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(time.Second, func() { cancel(gone) })
+				execution, err := c.execute(ctx, "code", io.Discard)
+				if execution != nil || tt.want != nil && !errors.Is(err, tt.want) || err == nil || !strings.Contains(err.Error(), tt.failure) {
+					t.Errorf("got %+v and error %v, want %v with %q", execution, err, tt.want, tt.failure)
+				}
+				if tt.waits {
+					c.box.codeTurn.release()
+				}
+				if wantFree(t, c.box, false); c.box.code != nil {
+					t.Error("a run was begun")
+				}
+				<-time.After(time.Minute)
+			})
+		})
+	}
+}
