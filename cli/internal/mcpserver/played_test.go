@@ -28,6 +28,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/pipetest"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -78,6 +79,11 @@ func (f *playedFile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // sandbox returns a handle for the sandbox, in a bubble.
 func (p *played) sandbox(t *testing.T) *sandbox.Sandbox {
 	t.Helper()
+	return cmdtest.PipedSandbox(t, p.handler())
+}
+
+// handler answers the requests to the sandbox.
+func (p *played) handler() *http.ServeMux {
 	p.printed = make(chan string, 10)
 	mux := http.NewServeMux()
 	mux.Handle(processconnect.NewProcessHandler(p))
@@ -102,7 +108,7 @@ func (p *played) sandbox(t *testing.T) *sandbox.Sandbox {
 			_, _ = fmt.Fprintf(w, `{"sandboxId":"i1","message":"closed","code":502,"port":%d}`, port)
 		}
 	})
-	return cmdtest.PipedSandbox(t, mux)
+	return mux
 }
 
 // note records a request, and returns the error of those that fail.
@@ -266,6 +272,39 @@ func TestPlayedShell(t *testing.T) {
 					t.Errorf("during a command: got error %v", err)
 				}
 			})
+		})
+	}
+}
+
+// TestReleasedShells checks that the shell ends with the hold of a sandbox that stays.
+func TestReleasedShells(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ own, keep bool }{"another's": {false, false}, "one that is kept": {true, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			h, _ := newPretended(t, func(c *Config) { c.Keep = tt.keep })
+			p := &played{output: "\nWORD 0 /work\n"}
+			service := p.handler()
+			service.HandleFunc("POST /v2/sandboxes/i1/connect", func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, `{"sandboxID":"i1","templateID":"t","envdVersion":"0.6.13"}`)
+			})
+			const url = "http://service.invalid"
+			client, err := sandbox.NewClient(sandbox.WithTransport(pipetest.Serve(t, service)), sandbox.WithAPIKey("e2b_00"), sandbox.WithEnvFile(""), sandbox.WithAPIURL(url), sandbox.WithSandboxURL(url))
+			must.Do(t, err)
+			sb, err := client.Connect(t.Context(), "i1")
+			must.Do(t, err)
+			c := newCall()
+			c.box = newHeld(sb, tt.own)
+			must.Do(t, runBash(t.Context(), c, bashArguments{Command: "line"}))
+			p.requests()
+			must.Do(t, h.release(c.box))
+			if diff := cmp.Diff([]string{"kill SIGNAL_SIGKILL"}, p.requests()); diff != "" {
+				t.Errorf("%s: requests (-want +got):\n%s", name, diff)
+			}
+			wantFree(t, c.box, true)
+			if _, err := c.box.Files.Stat(t.Context(), ".", nil); !errors.Is(err, sandbox.ErrClosed) {
+				t.Errorf("%s: got error %v of a sandbox that was let go, want %v", name, err, sandbox.ErrClosed)
+			}
+			must.Do(t, errors.Join(h.close(), client.Close()))
 		})
 	}
 }
