@@ -70,8 +70,11 @@ func TestWholeCalls(t *testing.T) {
 				t.Errorf("%s: got an error: %v, with %q, want %q", name, got.isError, got.notes, tt.notes)
 			}
 			if box != nil {
-				if calls, left := heldBy(h)[box.ID()]; calls != 0 || left != tt.left || ctx.Err() == nil || len(box.asked.askers) > 0 || tt.ends != errors.Is(context.Cause(ctx), errEnding) {
-					t.Errorf("%s: afterwards %d calls use the sandbox, it is held: %v, and the call ended by %v", name, calls, left, context.Cause(ctx))
+				if calls, left := heldBy(h)[box.ID()]; calls != 0 || left != tt.left || len(box.asked.askers) > 0 {
+					t.Errorf("%s: afterwards %d calls use the sandbox, and it is held: %v", name, calls, left)
+				}
+				if ctx.Err() == nil || tt.ends != errors.Is(context.Cause(ctx), errEnding) {
+					t.Errorf("%s: the context of the call ended by %v", name, context.Cause(ctx))
 				}
 			}
 			must.Do(t, h.close())
