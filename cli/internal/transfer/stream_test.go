@@ -82,7 +82,7 @@ func TestEndOfStreams(t *testing.T) {
 				over := make(chan struct{})
 				from := starter{start: func() error {
 					if name == "the target is early" {
-						<-time.After(time.Minute)
+						<-time.After(time.Second)
 					}
 					return tt.from(over)
 				}}.store(t)
