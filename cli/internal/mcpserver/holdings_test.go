@@ -375,3 +375,28 @@ func TestEndWaitsForNewSandboxes(t *testing.T) {
 		}
 	})
 }
+
+// TestOptionsOfNewSandboxes checks what a sandbox is made with, by the configuration of its server.
+func TestOptionsOfNewSandboxes(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		config Config
+		has    []string
+	}{
+		"nothing": {Config{}, nil}, "a proxy": {Config{Proxies: make([]Proxy, 1)}, []string{`"allowPublicTraffic":false`}},
+		"options": {Config{Options: []sandbox.CreateOption{sandbox.WithTemplate("mine")}}, []string{`"templateID":"mine"`}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h, service := newPretended(t, func(c *Config) { c.Proxies, c.Options = tt.config.Proxies, tt.config.Options })
+			_, release, err := h.fresh(t.Context())
+			must.Do(t, err)
+			release()
+			for _, part := range []string{`"allowPublicTraffic":false`, `"templateID":"mine"`} {
+				if got := strings.Contains(service.made[0], part); got != slices.Contains(tt.has, part) {
+					t.Errorf("%s: it was made with %s, which has %s: %v", name, service.made[0], part, got)
+				}
+			}
+			must.Do(t, h.close())
+		})
+	}
+}

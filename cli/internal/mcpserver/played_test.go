@@ -197,7 +197,7 @@ func TestPlayedShell(t *testing.T) {
 	const home, work = "start /home/user as root with HOME /home/user", "start /work as root with HOME /home/user"
 	gone := errors.New("the client has gone")
 	type step struct {
-		output, text, note string
+		output, text, note string // of the command; an output "EXIT, " comes before it
 		failure            string // a part of the error; "": none
 		want               []string
 	}
@@ -215,6 +215,9 @@ func TestPlayedShell(t *testing.T) {
 		"the shell ends": {nil, []step{first, {
 			"end EXIT", "(output of background jobs)\nlate|end ", "", "the shell has ended, because the command ended it; the next command runs in a new one, in /work", []string{"input line", "stat"},
 		}, after}},
+		"the shell ended before": {nil, []step{first, {
+			"EXIT, \nWORD 0 /a\n", "", "exit status 0 · in /a", "", []string{"stat", work, "input line"},
+		}}},
 		"the sandbox ends": {map[string]rpc.Code{"stat": rpc.CodePermissionDenied}, []step{
 			first, {"EXIT", "(output of background jobs)\nlate", "", "stat", []string{"input line", "stat"}},
 			{"", "", "", "stat", []string{"stat", "stat"}},
@@ -243,7 +246,11 @@ func TestPlayedShell(t *testing.T) {
 				p := &played{}
 				box := newHeld(p.sandbox(t), true)
 				for n, step := range tt.steps {
-					p.output = step.output
+					output, ended := strings.CutPrefix(step.output, "EXIT, ")
+					if p.output = output; ended {
+						p.printed <- "EXIT"
+						synctest.Wait()
+					}
 					if n > 0 {
 						p.fails = tt.fails
 					}
