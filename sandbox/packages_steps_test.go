@@ -133,6 +133,7 @@ func TestInstallationsTakeTurns(t *testing.T) {
 	}
 	<-sb.Packages.turn
 	must.Do(t, second(sb.Packages.Install(t.Context(), []string{"have"}, nil)))
+	sb.running.Wait() // for the removal of directories
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	if n := len(sb.calls); n > 0 {

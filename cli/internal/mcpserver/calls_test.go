@@ -71,10 +71,10 @@ func TestWholeCalls(t *testing.T) {
 			}
 			if box != nil {
 				if calls, left := heldBy(h)[box.ID()]; calls != 0 || left != tt.left || len(box.asked.askers) > 0 {
-					t.Errorf("%s: afterwards %d calls use the sandbox, %d ask, and it is held: %v", name, calls, len(box.asked.askers), left)
+					t.Errorf("%s: afterwards %d calls use the sandbox, and it is held: %v", name, calls, left)
 				}
 				if ctx.Err() == nil || tt.ends != errors.Is(context.Cause(ctx), errEnding) {
-					t.Errorf("%s: the call ended by %v", name, context.Cause(ctx))
+					t.Errorf("%s: the context of the call ended by %v", name, context.Cause(ctx))
 				}
 			}
 			must.Do(t, h.close())

@@ -27,6 +27,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
+	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 // TestInvisible checks the first and the last character of each range that people do not see, and those beside it.
@@ -160,7 +161,7 @@ func TestIntroduction(t *testing.T) {
 	}
 	for _, tool := range tools.Tools {
 		if tool.OutputSchema != nil || tool.InputSchema == nil {
-			t.Errorf("got %+v, want the schema of the arguments, and none of the output", tool)
+			t.Errorf("%s: want the schema of the arguments, and none of the output", tool.Name)
 		}
 		if tool.Annotations == nil || tool.Annotations.Title == "" || tool.Description == "" {
 			t.Errorf("got %+v, want a title and a description", tool)
@@ -251,5 +252,29 @@ func TestAdmitted(t *testing.T) {
 	close(goOn)
 	if got := patience.Receive(t, "the answer", first); got != "answer<nil>" {
 		t.Errorf("the connection in use: got %s, want its answer", got)
+	}
+}
+
+// TestServersConnectEarly checks that a server connects to the service when it begins to serve, once.
+func TestServersConnectEarly(t *testing.T) {
+	t.Parallel()
+	for name, begin := range map[string]func(*Server){
+		"over HTTP": func(s *Server) { s.Handler("token") },
+		"over a pipe": func(s *Server) {
+			_ = s.Serve(t.Context(), io.NopCloser(strings.NewReader("")), nopWriteCloser{io.Discard}) // its client has gone
+		},
+	} {
+		opened := make(chan struct{}, 10)
+		s, err := New(Config{Open: func(context.Context) (*sandbox.Client, error) {
+			opened <- struct{}{}
+			return nil, errors.ErrUnsupported
+		}})
+		must.Do(t, err)
+		begin(s)
+		begin(s)
+		patience.Receive(t, name+", a connection", opened)
+		if must.Do(t, s.Close()); len(opened) > 0 {
+			t.Errorf("%s: the server connected again", name)
+		}
 	}
 }

@@ -27,6 +27,7 @@ import (
 type pretended struct {
 	owners map[string]string // the owners of the sandboxes that exist, by their ids
 	broken string            // requests that contain it fail; "": none
+	status int               // of those that fail
 	gone   string            // no sandbox is made of a template whose name contains it; "": of each
 	delay  time.Duration     // of each request to create a sandbox
 
@@ -61,7 +62,7 @@ func (p *pretended) RoundTrip(r *http.Request) (*http.Response, error) {
 	owner, there := p.owners[id]
 	switch {
 	case p.broken != "" && strings.Contains(request, p.broken):
-		w.WriteHeader(http.StatusBadRequest)
+		w.WriteHeader(p.status)
 		_, _ = io.WriteString(w, `{"code":400,"message":"broken"}`)
 	case !there:
 		w.WriteHeader(http.StatusNotFound)
@@ -98,7 +99,7 @@ const (
 // newPretended returns the holdings of a server with a pretended service that has three sandboxes.
 func newPretended(t *testing.T, change func(*Config)) (*holdings, *pretended) {
 	t.Helper()
-	service := &pretended{owners: map[string]string{ownBox: "me", foreignBox: "you", givenBox: "you"}}
+	service := &pretended{status: http.StatusBadRequest, owners: map[string]string{ownBox: "me", foreignBox: "you", givenBox: "you"}}
 	client, err := sandbox.NewClient(sandbox.WithTransport(service), sandbox.WithAPIKey("e2b_0000000000000000000000000000000000000000"))
 	must.Do(t, err)
 	t.Cleanup(func() { must.Do(t, client.Close()) })
@@ -178,6 +179,15 @@ func TestHeldSandboxes(t *testing.T) {
 		if _, _, err := h.named(t.Context(), givenBox); err == nil || errors.Is(err, errNotYours) {
 			t.Errorf("one that cannot be reached: got error %v", err)
 		}
+		service.requests()
+		name("a b", errNotYours)
+		service.wantRequests(t, "no id", "")
+		service.status = http.StatusForbidden
+		service.breakAt("GET ")
+		if _, _, err := h.named(t.Context(), foreignBox); err == nil || errors.Is(err, errNotYours) {
+			t.Errorf("one that cannot be looked at: got error %v", err)
+		}
+		service.wantRequests(t, "one that cannot be looked at", "GET /sandboxes/"+foreignBox)
 		must.Do(t, h.close())
 	})
 }
@@ -197,9 +207,15 @@ func TestEndOfHoldings(t *testing.T) {
 			must.Do(t, err)
 			release()
 			ended := 0
+			service.owners["snap"] = "me"
+			h.addCheckpoint("snap")
 			made.forwards[1] = published{end: func() error { ended++; return nil }}
 			service.requests()
 			must.Do(t, errors.Join(h.close(), h.close()))
+			if _, left := service.owners["snap"]; left != keep {
+				t.Errorf("keep %v: the checkpoint is left: %v", keep, left)
+			}
+			delete(service.owners, "snap")
 			deleted := strings.Count(service.requests(), "DELETE /sandboxes/")
 			if want := map[bool]int{true: 2}[ends]; deleted != want || len(service.owners) != 4-want || ended != 1 {
 				t.Errorf("keep %v: %d sandboxes were ended, and %d addresses, want %d and 1", keep, deleted, ended, want)
@@ -327,4 +343,60 @@ func TestSandboxesThatFail(t *testing.T) {
 		h.done(both[0])
 		must.Do(t, h.close())
 	})
+}
+
+// TestEndWaitsForNewSandboxes checks that each call of close returns after the sandboxes that are being made, and that these end.
+func TestEndWaitsForNewSandboxes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h, service := newPretended(t, func(c *Config) {
+			c.Prepare = func(context.Context, *sandbox.Sandbox) error { <-time.After(time.Second); return nil }
+		})
+		began := time.Now()
+		var all sync.WaitGroup
+		all.Go(func() {
+			if _, _, err := h.fresh(t.Context()); err == nil {
+				t.Error("a sandbox was made while the server ended")
+			}
+		})
+		synctest.Wait()
+		for range 2 {
+			all.Go(func() {
+				must.Is(t, h.close(), nil)
+				if took := time.Since(began); took != time.Second || h.making != 0 {
+					t.Errorf("the end took %v, and %d sandboxes are being made, want %v and none", took, h.making, time.Second)
+				}
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		if len(service.owners) != 3 || len(h.held) != 0 {
+			t.Errorf("%d sandboxes are left, and %d are held, want 3 and none", len(service.owners), len(h.held))
+		}
+	})
+}
+
+// TestOptionsOfNewSandboxes checks what a sandbox is made with, by the configuration of its server.
+func TestOptionsOfNewSandboxes(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		config Config
+		has    []string
+	}{
+		"nothing": {Config{}, nil}, "a proxy": {Config{Proxies: make([]Proxy, 1)}, []string{`"allowPublicTraffic":false`}},
+		"options": {Config{Options: []sandbox.CreateOption{sandbox.WithTemplate("mine")}}, []string{`"templateID":"mine"`}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h, service := newPretended(t, func(c *Config) { c.Proxies, c.Options = tt.config.Proxies, tt.config.Options })
+			_, release, err := h.fresh(t.Context())
+			must.Do(t, err)
+			release()
+			for _, part := range []string{`"allowPublicTraffic":false`, `"templateID":"mine"`} {
+				if got := strings.Contains(service.made[0], part); got != slices.Contains(tt.has, part) {
+					t.Errorf("%s: it was made with %s, which has %s: %v", name, service.made[0], part, got)
+				}
+			}
+			must.Do(t, h.close())
+		})
+	}
 }

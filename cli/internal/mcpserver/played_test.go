@@ -28,6 +28,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/pipetest"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -78,6 +79,11 @@ func (f *playedFile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // sandbox returns a handle for the sandbox, in a bubble.
 func (p *played) sandbox(t *testing.T) *sandbox.Sandbox {
 	t.Helper()
+	return cmdtest.PipedSandbox(t, p.handler())
+}
+
+// handler answers the requests to the sandbox.
+func (p *played) handler() *http.ServeMux {
 	p.printed = make(chan string, 10)
 	mux := http.NewServeMux()
 	mux.Handle(processconnect.NewProcessHandler(p))
@@ -102,7 +108,7 @@ func (p *played) sandbox(t *testing.T) *sandbox.Sandbox {
 			_, _ = fmt.Fprintf(w, `{"sandboxId":"i1","message":"closed","code":502,"port":%d}`, port)
 		}
 	})
-	return cmdtest.PipedSandbox(t, mux)
+	return mux
 }
 
 // note records a request, and returns the error of those that fail.
@@ -191,7 +197,7 @@ func TestPlayedShell(t *testing.T) {
 	const home, work = "start /home/user as root with HOME /home/user", "start /work as root with HOME /home/user"
 	gone := errors.New("the client has gone")
 	type step struct {
-		output, text, note string
+		output, text, note string // of the command; an output "EXIT, " comes before it
 		failure            string // a part of the error; "": none
 		want               []string
 	}
@@ -209,6 +215,9 @@ func TestPlayedShell(t *testing.T) {
 		"the shell ends": {nil, []step{first, {
 			"end EXIT", "(output of background jobs)\nlate|end ", "", "the shell has ended, because the command ended it; the next command runs in a new one, in /work", []string{"input line", "stat"},
 		}, after}},
+		"the shell ended before": {nil, []step{first, {
+			"EXIT, \nWORD 0 /a\n", "", "exit status 0 · in /a", "", []string{"stat", work, "input line"},
+		}}},
 		"the sandbox ends": {map[string]rpc.Code{"stat": rpc.CodePermissionDenied}, []step{
 			first, {"EXIT", "(output of background jobs)\nlate", "", "stat", []string{"input line", "stat"}},
 			{"", "", "", "stat", []string{"stat", "stat"}},
@@ -237,7 +246,11 @@ func TestPlayedShell(t *testing.T) {
 				p := &played{}
 				box := newHeld(p.sandbox(t), true)
 				for n, step := range tt.steps {
-					p.output = step.output
+					output, ended := strings.CutPrefix(step.output, "EXIT, ")
+					if p.output = output; ended {
+						p.printed <- "EXIT"
+						synctest.Wait()
+					}
 					if n > 0 {
 						p.fails = tt.fails
 					}
@@ -266,6 +279,39 @@ func TestPlayedShell(t *testing.T) {
 					t.Errorf("during a command: got error %v", err)
 				}
 			})
+		})
+	}
+}
+
+// TestReleasedShells checks that the shell ends with the hold of a sandbox that stays.
+func TestReleasedShells(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ own, keep bool }{"another's": {false, false}, "one that is kept": {true, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			h, _ := newPretended(t, func(c *Config) { c.Keep = tt.keep })
+			p := &played{output: "\nWORD 0 /work\n"}
+			service := p.handler()
+			service.HandleFunc("POST /v2/sandboxes/i1/connect", func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, `{"sandboxID":"i1","templateID":"t","envdVersion":"0.6.13"}`)
+			})
+			const url = "http://service.invalid"
+			client, err := sandbox.NewClient(sandbox.WithTransport(pipetest.Serve(t, service)), sandbox.WithAPIKey("e2b_00"), sandbox.WithEnvFile(""), sandbox.WithAPIURL(url), sandbox.WithSandboxURL(url))
+			must.Do(t, err)
+			sb, err := client.Connect(t.Context(), "i1")
+			must.Do(t, err)
+			c := newCall()
+			c.box = newHeld(sb, tt.own)
+			must.Do(t, runBash(t.Context(), c, bashArguments{Command: "line"}))
+			p.requests()
+			must.Do(t, h.release(c.box))
+			if diff := cmp.Diff([]string{"kill SIGNAL_SIGKILL"}, p.requests()); diff != "" {
+				t.Errorf("%s: requests (-want +got):\n%s", name, diff)
+			}
+			wantFree(t, c.box, true)
+			if _, err := c.box.Files.Stat(t.Context(), ".", nil); !errors.Is(err, sandbox.ErrClosed) {
+				t.Errorf("%s: got error %v of a sandbox that was let go, want %v", name, err, sandbox.ErrClosed)
+			}
+			must.Do(t, errors.Join(h.close(), client.Close()))
 		})
 	}
 }
@@ -508,4 +554,54 @@ func TestPlayedFilesThatAreMissing(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestCodeThatCannotCallTools checks the errors of code whose tools are not there, and that other code can then run.
+func TestCodeThatCannotCallTools(t *testing.T) {
+	t.Parallel()
+	gone, broken := errors.New("the client has gone"), errors.New("it did not start")
+	starts := func() *proxied { return &proxied{began: make(chan struct{}), ended: make(chan struct{})} }
+	there := func() *proxied { return &proxied{began: closedChannel(), ended: make(chan struct{})} }
+	fails := func() *proxied { return &proxied{began: closedChannel(), ended: make(chan struct{}), err: broken} }
+	for name, tt := range map[string]struct {
+		allow   []string
+		server  func() *proxied
+		waits   bool // for other code
+		want    error
+		failure string
+	}{
+		"an unknown tool":     {allow: []string{"b.x"}, server: there, failure: "no server has the tools b.x"},
+		"no server":           {server: fails, want: broken, failure: "the server a: "},
+		"the server is slow":  {server: starts, want: gone},
+		"other code runs":     {server: there, waits: true, want: gone},
+		"there is no session": {server: there, want: sandbox.ErrNeedsWebsocket}, // of the kernel
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newCall()
+				c.server.config = Config{Proxies: []Proxy{{Name: "a"}}, AllowTools: tt.allow}
+				c.server.proxies = newProxies(&c.server.config)
+				defer c.server.proxies.close()
+				c.server.proxies.servers["a"] = tt.server()
+				c.box = newHeld((&played{}).sandbox(t), true)
+				if tt.waits {
+					must.Do(t, c.box.codeTurn.acquire(t.Context()))
+				}
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(time.Second, func() { cancel(gone) })
+				execution, err := c.execute(ctx, "code", io.Discard)
+				if execution != nil || tt.want != nil && !errors.Is(err, tt.want) || !strings.Contains(fmt.Sprint(err), tt.failure) {
+					t.Errorf("got %+v and error %v, want %v with %q", execution, err, tt.want, tt.failure)
+				}
+				if tt.waits {
+					c.box.codeTurn.release()
+				}
+				if wantFree(t, c.box, false); c.box.code != nil {
+					t.Error("a run was begun")
+				}
+				<-time.After(time.Minute)
+			})
+		})
+	}
 }

@@ -138,7 +138,9 @@ func TestParkedCalls(t *testing.T) {
 			life, end := context.WithCancel(t.Context())
 			defer end()
 			p, ended := newParking(life), make(chan string, 1)
+			var during context.Context
 			result, err := p.begin(t.Context(), request("bash", "{}", "", nil), func(ctx context.Context, ask question) *sdk.CallToolResult {
+				during = ctx //nolint:fatcontext // to look at it
 				word := map[bool]string{true: "yes", false: "no"}[ask(ctx, "May I?")]
 				if ctx.Err() != nil {
 					word = "cancelled"
@@ -163,6 +165,9 @@ func TestParkedCalls(t *testing.T) {
 			}
 			if text := result.Content[0].(*sdk.TextContent).Text; result.IsError != (tt.want == "") || text != tt.want && !strings.Contains(text, "has expired") {
 				t.Errorf("%s: got the answer %q, an error: %v", name, text, result.IsError)
+			}
+			if synctest.Wait(); during.Err() == nil {
+				t.Errorf("%s: the context of the call has not ended", name)
 			}
 			p.mu.Lock()
 			waiting := len(p.parked)

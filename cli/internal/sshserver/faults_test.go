@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,7 @@ type daemon struct {
 	target string // of a link; its own description fails with stat
 	output string // of each program
 	ran    []string
+	users  []string // of all requests
 }
 
 func (d *daemon) Stat(_ context.Context, r *rpc.Request[filesystem.StatRequest]) (*rpc.Response[filesystem.StatResponse], error) {
@@ -72,9 +74,21 @@ func (d *daemon) Start(_ context.Context, r *rpc.Request[process.StartRequest], 
 // server returns a server of the daemon's sandbox.
 func (d *daemon) server(t *testing.T) *server {
 	t.Helper()
-	mux := http.NewServeMux()
-	mux.Handle(filesystemconnect.NewFilesystemHandler(d))
-	mux.Handle(processconnect.NewProcessHandler(d))
+	requests, mux := http.NewServeMux(), http.NewServeMux()
+	requests.Handle(filesystemconnect.NewFilesystemHandler(d))
+	requests.Handle(processconnect.NewProcessHandler(d))
+	requests.HandleFunc("/files", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, `[{"name":"f","path":"/f","type":"file"}]`)
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		user, _, ok := r.BasicAuth()
+		if !ok {
+			user = r.URL.Query().Get("username")
+		}
+		d.users = append(d.users, user)
+		requests.ServeHTTP(w, r)
+	})
 	return &server{Config: Config{Sandbox: cmdtest.Sandbox(t, mux), Message: func(err error) string { return "message of " + err.Error() }}, user: "u"}
 }
 
@@ -322,6 +336,59 @@ func TestSignalsOfNoProcess(t *testing.T) {
 	must.Do(t, (&ranged{r, func() { ended = true }}).Close())
 	if _, err := r.Read(make([]byte, 1)); !ended || !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("a closed read: its command has ended: %v, and a read has error %v", ended, err)
+	}
+}
+
+// TestUsersOfFiles checks that each request about files is one of the session's user.
+func TestUsersOfFiles(t *testing.T) {
+	t.Parallel()
+	d := &daemon{output: "text", target: "/f"}
+	f := &files{server: d.server(t), life: t.Context(), writing: map[string]*writer{}}
+	read := func(offset int64) func() {
+		return func() {
+			r, err := f.read("/f", offset)
+			must.Do(t, err)
+			_, err = io.Copy(io.Discard, r)
+			must.Do(t, errors.Join(err, r.Close()))
+		}
+	}
+	for name, tt := range map[string]struct {
+		do       func()
+		requests int
+	}{
+		"a link":        {func() { _, _ = f.stat(t.Context(), "/link", true) }, 2},
+		"a list":        {func() { _, _ = f.Filelist(sftp.NewRequest("List", "/link")) }, 1},
+		"a file":        {read(0), 1},
+		"a part":        {read(9), 1},
+		"a new file":    {func() { must.Do(t, f.write("/f", 0, true).end(nil)) }, 1},
+		"a file's part": {func() { _ = f.write("/f", 9, false).end(nil) }, 1},
+		"a program":     {func() { _, _ = f.run(t.Context(), "true") }, 1},
+		"a change":      {func() { must.Do(t, f.change(t.Context(), "/f", sftp.FileAttrFlags{UidGid: true}, &sftp.FileStat{})) }, 1},
+		"sftp": {func() {
+			_, _ = (&session{server: f.server, channel: channel{read: func() error { return io.EOF }}}).sftp(t.Context())
+		}, 1},
+	} {
+		d.users = nil
+		tt.do()
+		if len(d.users) < tt.requests || slices.ContainsFunc(d.users, func(user string) bool { return user != "u" }) {
+			t.Errorf("%s: got requests of %q, want at least %d of the session's user", name, d.users, tt.requests)
+		}
+	}
+}
+
+// TestAppends checks from which byte on a client may write to a file that exists.
+func TestAppends(t *testing.T) {
+	t.Parallel()
+	const write, appended, created = 2, 2 | 4, 2 | 4 | 8 // of the protocol
+	for flags, want := range map[uint32]int64{write: 0, appended: 3, created: 3} {
+		f := &files{server: (&daemon{}).server(t), life: t.Context(), writing: map[string]*writer{}}
+		request := sftp.NewRequest("Open", "/f")
+		request.Flags = flags
+		to, err := f.Filewrite(request)
+		must.Do(t, err)
+		if w := to.(*opened); w.first != want || w.upload != nil {
+			t.Errorf("the flags %d: writes from %d on, and the file is emptied: %v; want from %d on", flags, w.first, w.upload != nil, want)
+		}
 	}
 }
 

@@ -34,13 +34,23 @@ type recorded struct {
 	err    error // of a stream, after the data
 }
 
-// source is a stream of a recorded file.
+// source is a stream of a recorded file. Once it has ended, it must not be read.
 type source struct {
-	io.Reader
-	of *recorded
+	from  io.Reader
+	of    *recorded
+	ended bool
 }
 
-func (s source) Close() error { s.of.closed++; return nil }
+func (s *source) Read(p []byte) (int, error) {
+	if s.ended {
+		panic("a stream that has ended is read again")
+	}
+	n, err := s.from.Read(p)
+	s.ended = err != nil
+	return n, err
+}
+
+func (s *source) Close() error { s.of.closed++; return nil }
 
 func (f *recorded) reader(done func()) *reader {
 	return &reader{
@@ -55,7 +65,7 @@ func (f *recorded) reader(done func()) *reader {
 			if f.err != nil {
 				rest = io.MultiReader(rest, failing{f.err})
 			}
-			return source{rest, f}, nil
+			return &source{from: rest, of: f}, nil
 		},
 	}
 }

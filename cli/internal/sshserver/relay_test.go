@@ -359,12 +359,7 @@ func TestTimesOfPorts(t *testing.T) {
 		"the client goes":     {connects, func(o *offer, _ *io.PipeWriter, _ func()) { o.closing.Do(o.leave) }, nil, 0, []string{"0s accepted", "0s output text", "1h0m0s SIGNAL_SIGTERM"}},
 		"the client ends":     {connects, func(_ *offer, typed *io.PipeWriter, _ func()) { _ = typed.Close() }, nil, 0, []string{"0s accepted", "0s output text", "1h0m0s SIGNAL_SIGTERM", "1h0m0s closed"}},
 		"the connection ends": {connects, func(_ *offer, _ *io.PipeWriter, end func()) { end() }, nil, 0, []string{"0s accepted", "0s output text", "1h0m0s SIGNAL_SIGTERM", "1h0m0s closed"}},
-		"the requests end": {connects, func(o *offer, typed *io.PipeWriter, _ func()) {
-			o.closing.Do(func() {
-				close(o.requests)
-				time.AfterFunc(time.Second, func() { _ = typed.Close() }) // too late to matter
-			})
-		}, nil, 0, []string{"0s accepted", "0s output text", "1h0m0s SIGNAL_SIGTERM"}},
+		"the requests end":    {connects, func(o *offer, _ *io.PipeWriter, _ func()) { o.closing.Do(func() { close(o.requests) }) }, nil, 0, []string{"0s accepted", "0s output text", "1h0m0s SIGNAL_SIGTERM"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -381,6 +376,7 @@ func TestTimesOfPorts(t *testing.T) {
 					go func() {
 						<-time.After(time.Hour)
 						tt.client(o, typed, cancel)
+						time.AfterFunc(time.Second, func() { _ = typed.Close() }) // too late to matter
 					}()
 				}
 				s.forward(ctx, o)

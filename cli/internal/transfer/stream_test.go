@@ -71,19 +71,21 @@ func TestEndOfStreams(t *testing.T) {
 		want     error
 		says     string
 	}{
-		"the source hangs": {hangs, refuses(connect.CodePermissionDenied), false, sandbox.ErrForbidden, "upload"},
-		"the target hangs": {refuses(connect.CodeNotFound), hangs, false, fs.ErrNotExist, "download"},
-		"both hang":        {hangs, hangs, true, mine, ""},
-		"the target is early": {func(<-chan struct{}) error {
-			<-time.After(time.Second) // it has answered without the content
-			return connect.NewError(connect.CodeNotFound, errors.New("refused"))
-		}, takes, false, fs.ErrNotExist, "download"},
+		"the source hangs":    {hangs, refuses(connect.CodePermissionDenied), false, sandbox.ErrForbidden, "upload"},
+		"the target hangs":    {refuses(connect.CodeNotFound), hangs, false, fs.ErrNotExist, "download"},
+		"both hang":           {hangs, hangs, true, mine, ""},
+		"the target is early": {refuses(connect.CodeNotFound), takes, false, fs.ErrNotExist, "download"}, // it answers without the content
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				over := make(chan struct{})
-				from := starter{start: func() error { return tt.from(over) }}.store(t)
+				from := starter{start: func() error {
+					if name == "the target is early" {
+						<-time.After(time.Second)
+					}
+					return tt.from(over)
+				}}.store(t)
 				to := starter{start: func() error { return tt.to(over) }}.store(t)
 				defer close(over)
 				ctx, cancel := context.WithCancelCause(t.Context())
