@@ -50,12 +50,12 @@ func TestDirectoriesAreClosed(t *testing.T) {
 		up, down := tree(t, map[string]os.FileMode{"a": 0o600, "d/b": 0o600}), t.TempDir()
 		sb := s.sandbox()
 		kept := &keeper{modes: map[string]uint32{"/": 0o755}, fails: map[bool]string{true: "file"}[fails]}
-		listed := listing{"/": {{Name: "f", Type: "file", Size: map[bool]int64{false: 4, true: 5}[fails], Mode: 0o644}}}
+		lists := listing{"/": {{Name: "f", Type: "file", Size: map[bool]int64{false: 4, true: 5}[fails], Mode: 0o644}}}
 		for name, do := range map[string]func(ctx context.Context) error{
 			"an upload":                 func(ctx context.Context) error { return sb.Files.UploadDir(ctx, up, "d", nil) },
 			"a download":                func(ctx context.Context) error { return sb.Files.DownloadDir(ctx, "d", down, nil) },
 			"an upload to a volume":     func(ctx context.Context) error { return kept.open(t).UploadDir(ctx, up, "d", nil) },
-			"a download from a volume":  func(ctx context.Context) error { return listed.open(t).DownloadDir(ctx, "/", down, nil) },
+			"a download from a volume":  func(ctx context.Context) error { return lists.open(t).DownloadDir(ctx, "/", down, nil) },
 			"an upload of a closed one": func(ctx context.Context) error { return closedHandle(t, s).Files.UploadDir(ctx, up, "d", nil) },
 		} {
 			wantFails := fails || strings.HasSuffix(name, "closed one")

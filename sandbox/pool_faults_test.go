@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -225,6 +226,7 @@ func TestEventsOfAPool(t *testing.T) {
 	t.Parallel()
 	const slow = 3 * time.Second
 	unfit := errors.New("unfit")
+	var mu sync.Mutex
 	var events []PoolEvent
 	params := &PoolParams{
 		MaxSandboxes: 2,
@@ -234,7 +236,11 @@ func TestEventsOfAPool(t *testing.T) {
 			}
 			return nil
 		},
-		OnEvent: func(e PoolEvent) { events = append(events, e) }, // by one goroutine at a time
+		OnEvent: func(e PoolEvent) {
+			mu.Lock()
+			defer mu.Unlock()
+			events = append(events, e)
+		},
 	}
 	inPool(t, params, nil, func(t *testing.T, f *farm, p *Pool) {
 		synctest.Wait()

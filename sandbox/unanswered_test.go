@@ -8,12 +8,12 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
 	"time"
 
-	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
@@ -85,6 +85,23 @@ func TestClosedWhileUnanswered(t *testing.T) {
 	}
 }
 
+// firstName returns a function that returns the name which the first start of a process gave to its output.
+func firstName(s *service) func() string {
+	var mu sync.Mutex
+	name := ""
+	s.raw = func(_ http.ResponseWriter, r *http.Request) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		name = cmp.Or(name, r.Header.Get(protocol.HeaderOutputOf))
+		return false
+	}
+	return func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return name
+	}
+}
+
 // TestStartWithoutAnswer checks that a process whose start was cut off is found by the name that its start
 // gave it, and that an error is the one of the start.
 func TestStartWithoutAnswer(t *testing.T) {
@@ -92,11 +109,8 @@ func TestStartWithoutAnswer(t *testing.T) {
 	for name, connect := range map[string]func(context.Context, *process.ConnectRequest, *connectStream) error{
 		"it runs": goesOn(7, outEvent("text"), endEvent(3)), "it does not run": absent,
 	} {
-		s, named := newService(t), ""
-		s.raw = func(_ http.ResponseWriter, r *http.Request) bool {
-			named = cmp.Or(named, r.Header.Get(protocol.HeaderOutputOf))
-			return false
-		}
+		s := newService(t)
+		named := firstName(s)
 		s.start = func(context.Context, *process.StartRequest, *startStream) error { return nil }
 		asked := ""
 		s.connect = func(ctx context.Context, r *process.ConnectRequest, stream *connectStream) error {
@@ -104,8 +118,8 @@ func TestStartWithoutAnswer(t *testing.T) {
 			return connect(ctx, r, stream)
 		}
 		result, err := s.sandbox().Commands.Run(t.Context(), "work", nil)
-		if asked == "" || asked != named {
-			t.Errorf("%s: asked for the process %q, want %q", name, asked, named)
+		if want := named(); asked == "" || asked != want {
+			t.Errorf("%s: asked for the process %q, want %q", name, asked, want)
 		}
 		if name != "it runs" {
 			must.Is(t, err, ErrCommandLost)
@@ -121,14 +135,11 @@ func TestStartWithoutAnswer(t *testing.T) {
 // keeps none.
 func TestDaemonThatForgets(t *testing.T) {
 	t.Parallel()
-	s, id := newService(t), ""
-	s.raw = func(_ http.ResponseWriter, r *http.Request) bool {
-		id = cmp.Or(id, r.Header.Get(protocol.HeaderOutputOf))
-		return false
-	}
+	s := newService(t)
+	named := firstName(s)
 	s.start = func(_ context.Context, _ *process.StartRequest, stream *startStream) error {
 		stream.ResponseHeader().Set(protocol.HeaderOutputFrom, "0")
-		stream.ResponseHeader().Set(protocol.HeaderOutputOf, id)
+		stream.ResponseHeader().Set(protocol.HeaderOutputOf, named())
 		return started(stream, 7)
 	}
 	s.connect = goesOn(7, endEvent(0))
@@ -143,10 +154,8 @@ func TestSourceOfAVolumeFails(t *testing.T) {
 	t.Parallel()
 	mine := errors.New("mine")
 	for name, r := range map[string]io.Reader{"at once": iotest.ErrReader(mine), "later": io.MultiReader(strings.NewReader("text"), iotest.ErrReader(mine))} {
-		sb, _ := newControl(t, func(string) (int, string) { return http.StatusOK, aboutEntry })
-		v := sb.client.Volumes.volume(&api.Volume{ID: "v1", Name: "n", Token: "k"})
-		err := v.WriteFrom(t.Context(), "f", r, nil)
-		if want := "write n:f: mine"; !errors.Is(err, mine) || err.Error() != want {
+		err := listing{}.open(t).WriteFrom(t.Context(), "f", r, nil)
+		if want := "write data:f: mine"; !errors.Is(err, mine) || err.Error() != want {
 			t.Errorf("%s: got error %v, want %s", name, err, want)
 		}
 	}

@@ -14,6 +14,8 @@ func TestExitStatus(t *testing.T) {
 		want   int
 	}{
 		{sandbox.CommandResult{ExitCode: 3}, 3},
+		{sandbox.CommandResult{}, 0},
+		{sandbox.CommandResult{ExitCode: 255}, 255},
 		{sandbox.CommandResult{ExitCode: 137, Status: "exit status 137 (out of memory: the sandbox's limit is 2 GiB)"}, 137},
 		{sandbox.CommandResult{ExitCode: -1, Signal: 9}, 137},
 		{sandbox.CommandResult{ExitCode: -1, Signal: 31}, 159},
@@ -42,6 +44,10 @@ func TestExplain(t *testing.T) {
 		if b.String() != want {
 			t.Errorf("of %+v it says %q, want %q", result, b.String(), want)
 		}
+	}
+	var well strings.Builder
+	if Explain(&well, "exec", &sandbox.CommandResult{Status: "something else"}); well.Len() > 0 {
+		t.Errorf("of a command that succeeded it says %q", &well)
 	}
 	var b strings.Builder
 	Explain(&b, "run", &sandbox.CommandResult{Status: "exit status 0", OutputHeld: true})

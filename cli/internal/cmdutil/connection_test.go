@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +31,16 @@ import (
 // TestMain lets this binary be the user's local cloud, which is another process. As e2bctl, which a test must not start,
 // it would run all tests again.
 func TestMain(m *testing.M) {
+	if url := os.Getenv(backgroundVariable); url != "" && len(os.Args) > 1 && os.Args[1] == "local" {
+		// It plays `local up`, which says where it is. Its arguments stand in for a note.
+		record := localcloud.Record{URL: url, Key: "e2b_local", Domain: "local.test", Engine: "room", IsolationNote: strings.Join(os.Args[2:], " ")}
+		if url == "none" {
+			localcloud.TellFailure(os.Stdout, "no place")
+		} else if err := json.NewEncoder(os.Stdout).Encode(record); err != nil {
+			panic(err)
+		}
+		return
+	}
 	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
 		panic("this is no e2bctl: " + strings.Join(os.Args, " "))
 	}
@@ -51,6 +62,9 @@ func TestMain(m *testing.M) {
 	_, _ = os.Stdout.WriteString("ready\n")
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
+
+// backgroundVariable contains the address of the local cloud that this binary plays, or "none" if it does not start.
+const backgroundVariable = "CMDUTIL_TEST_BACKGROUND"
 
 // recorder is a service that keeps the requests it was sent, and has the sandboxes of one ID.
 type recorder struct {
@@ -337,6 +351,45 @@ func TestRunningCloud(t *testing.T) {
 		}, strings.Fields(args)...)
 		if got := f.Complete(t.Context(), cmd, list); !cmp.Equal(seen, want) || len(got) != len(want) || !f.Quiet() {
 			t.Errorf("%s: asked %q for %q, want %q", args, seen, got, want)
+		}
+	}
+}
+
+// TestStartedCloud checks with which settings a command starts the cloud of the user, what it tells then, and a start that fails.
+func TestStartedCloud(t *testing.T) {
+	fresh(t)
+	s := newRecorder(t, "i1")
+	for _, url := range []string{s.url, "none"} {
+		t.Setenv(backgroundVariable, url)
+		for _, quiet := range []bool{false, true} {
+			var errs bytes.Buffer
+			f := NewFactory(NewIOStreams(nil, io.Discard, &errs), nil)
+			f.flags.quiet = quiet
+			limits := &ResourceFlags{ofSandbox: true}
+			cmd := parsed(t, limits.Add, "--engine=wasm", "--pids=20")
+			open, err := f.Opener(cmd, true, LocalStarting, limits)
+			must.Do(t, err)
+			limits.started = url == "none" // it says the opposite afterwards
+			conn, err := open(t.Context())
+			want := "starting a local cloud in the background; it ends 10m0s after its last sandbox, or with e2bctl local down\n"
+			if url == "none" {
+				if err == nil || !strings.Contains(err.Error(), "no place") || limits.started {
+					t.Errorf("got error %v, started: %v", err, limits.started)
+				}
+			} else {
+				must.Do(t, err)
+				if conn.API().BaseURL() != url || !limits.started || !f.UsesRunningLocalCloud() {
+					t.Errorf("got the cloud %s, started: %v", conn.API().BaseURL(), limits.started)
+				}
+				must.Do(t, conn.Close())
+				want += "isolation: up --output json --port 0 --log "
+				if !quiet && !strings.HasSuffix(errs.String(), " --engine wasm --idle 10m0s --pids 20\n") {
+					t.Errorf("got %q, which ends with other settings", &errs)
+				}
+			}
+			if quiet && errs.Len() > 0 || !quiet && !strings.HasPrefix(errs.String(), want) {
+				t.Errorf("quiet %v: got %q, want %q", quiet, &errs, want)
+			}
 		}
 	}
 }

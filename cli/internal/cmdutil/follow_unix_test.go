@@ -54,12 +54,15 @@ func TestFollowFlag(t *testing.T) {
 			root.SetArgs(append([]string{"follow"}, tt.args...))
 			ended := make(chan error, 1)
 			go func() { ended <- root.ExecuteContext(t.Context()) }()
-			patience.Receive(t, "the command runs", runs)
+			ctx := patience.Receive(t, "the command runs", runs)
 			if tt.closes {
 				must.Do(t, reader.Close())
 			}
 			if err := patience.Receive(t, "the command ends", ended); !errors.Is(err, tt.want) {
 				t.Errorf("got %v, want %v", err, tt.want)
+			}
+			if follows := tt.args != nil; (ctx.Err() != nil) != follows {
+				t.Errorf("the context of the command ended: %v, want %v", ctx.Err(), follows)
 			}
 			if ios.OutClosed() != tt.closes {
 				t.Errorf("OutClosed is %v, want %v", ios.OutClosed(), tt.closes)

@@ -6,7 +6,10 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -149,6 +152,45 @@ func TestLabelsOfJobs(t *testing.T) {
 	var progress bytes.Buffer
 	if must.Do(t, n.Install(t.Context(), nil, &progress)); progress.Len() > 0 {
 		t.Errorf("without packages it prints %q", &progress)
+	}
+	n.packages = []string{"numpy", "six"}
+	if err := n.Install(t.Context(), sb, &progress); !errors.Is(err, sandbox.ErrClosed) || progress.String() != "installing numpy, six\n" {
+		t.Errorf("got error %v after %q", err, &progress)
+	}
+}
+
+// TestSandboxWithoutItsFile checks that a sandbox whose ID cannot be written is killed, and that no temporary file is left
+// after any failure.
+func TestSandboxWithoutItsFile(t *testing.T) {
+	fresh(t)
+	s := newRecorder(t, "i1")
+	inTheWay := false
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && inTheWay {
+			_ = os.MkdirAll("id/x", 0o700)
+		}
+		s.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	n := NewSandboxFlags{Network: NetworkFlags{DenyPrivate: true}}
+	parsed(t, func(cmd *cobra.Command) { n.Add(cmd, "the lifetime") }, "--name-file=id")
+	to := &recorder{url: server.URL}
+	for _, refuses := range []string{"no", ""} {
+		s.refuses, inTheWay = refuses, true
+		sb, err := n.Create(t.Context(), to.connection(t))
+		if killed := strings.HasPrefix(s.last(), "DELETE "); sb != nil || err == nil || killed != (refuses == "") {
+			t.Errorf("refused %q: got %v and error %v, the last request is %s", refuses, sb, err, s.last())
+		}
+		if refuses == "" && !strings.HasPrefix(err.Error(), "the sandbox is killed: writing its ID to --name-file id: ") {
+			t.Errorf("got error %v", err)
+		}
+		must.Do(t, os.RemoveAll("id"))
+		if left, err := os.ReadDir("."); err != nil || len(left) > 0 {
+			t.Errorf("refused %q: left are %v (%v)", refuses, left, err)
+		}
+	}
+	if !slices.ContainsFunc(s.calls, func(call string) bool { return strings.Contains(call, `"10.0.0.0/8"`) }) {
+		t.Errorf("private networks are not denied: %q", s.calls)
 	}
 }
 
