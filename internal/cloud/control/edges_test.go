@@ -315,3 +315,41 @@ func TestTokensOfPages(t *testing.T) {
 		}
 	}
 }
+
+// TestMasksOfKeys checks from which length on a key shows some of its characters.
+func TestMasksOfKeys(t *testing.T) {
+	t.Parallel()
+	const least = 4 * (shownPrefix + shownSuffix)
+	for n, shown := range map[int]bool{0: false, 1: false, least - 1: false, least: true, least + 1: true} {
+		value := strings.Repeat("x", n)
+		want := keyMask{Prefix: keyPrefix, ValueLength: n}
+		if shown {
+			want.ValuePrefix, want.ValueSuffix = value[:shownPrefix], value[:shownSuffix]
+		}
+		if got := maskOf(keyPrefix + value); got != want {
+			t.Errorf("%d characters: got %+v, want %+v", n, got, want)
+		}
+		want.Prefix = ""
+		if got := maskOf(value); got != want {
+			t.Errorf("%d characters without the prefix: got %+v, want %+v", n, got, want)
+		}
+	}
+}
+
+// TestSecondsOfQueries checks which times a query may have.
+func TestSecondsOfQueries(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int64{"": 7, "0": 0, "1": 1, "1099511627776": 1 << 40, "1099511627777": -1, "-1": -1, "x": -1, "1x": -1, "99999999999999999999": -1} {
+		q, err := newQuery("start=" + text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := second(q, "start", 7)
+		if err != nil {
+			got = -1
+		}
+		if got != want {
+			t.Errorf("%q: got %d and error %v, want %d", text, got, err, want)
+		}
+	}
+}

@@ -237,3 +237,15 @@ func TestWatchShowsThatItLives(t *testing.T) {
 		}
 	}
 }
+
+// TestNamesOfEvents checks that an event names its file relative to the watched directory where that is possible.
+func TestNamesOfEvents(t *testing.T) {
+	t.Parallel()
+	w := &watch{root: "/a"}
+	for path, want := range map[string]string{"/a": ".", "/a/b": "b", "/a/b/c": "b/c", "/c": "../c", "relative": "relative"} {
+		got := w.event(path, filesystem.EventType_EVENT_TYPE_WRITE)
+		if got.GetName() != want || got.GetType() != filesystem.EventType_EVENT_TYPE_WRITE || got.GetEntry() != nil {
+			t.Errorf("%s: got %v, want a write of %s", path, got, want)
+		}
+	}
+}

@@ -3,6 +3,7 @@
 package interpreter
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -348,6 +349,32 @@ func TestHeadersComeAtOnce(t *testing.T) {
 		if !done || k.Connections() != 0 || !strings.HasSuffix(w.Body.String(), "{\"type\": \"end_of_execution\"}\n") {
 			t.Errorf("done %v with %d clients: got %s, want the end", done, k.Connections(), w.Body)
 		}
+	})
+}
+
+// TestClientThatGoesAway checks that a request goes on until its code has heeded an interrupt, or the last one is sent.
+func TestClientThatGoesAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, release := withoutPython(t), make(chan struct{})
+		s.options.Environ = func() ([]string, error) {
+			<-release // the request lasts until then
+			return nil, errors.New("no environment")
+		}
+		k, err := s.addKernel(&runningKernel{})
+		must.Do(t, err)
+		ctx, leave := context.WithCancel(t.Context())
+		w, done, began := httptest.NewRecorder(), make(chan struct{}), time.Now()
+		time.AfterFunc(time.Minute, leave)
+		go func() {
+			defer close(done)
+			s.stream(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/execute", nil), k, "1", nil)
+		}()
+		<-done
+		if took := time.Since(began); took != time.Minute+interrupts*interruptPause || k.Connections() != 0 || w.Body.Len() > 0 {
+			t.Errorf("it ended after %v with %d clients and %q, want %v of interrupts", took, k.Connections(), w.Body, interrupts*interruptPause)
+		}
+		close(release)
 	})
 }
 

@@ -246,6 +246,21 @@ func TestEnsureFails(t *testing.T) {
 	}
 }
 
+// TestEnvironmentThatDoesNotRun checks the error of an environment whose interpreter cannot describe itself.
+func TestEnvironmentThatDoesNotRun(t *testing.T) {
+	cache, _ := pretend(t, `printf '#!/bin/sh\ncase "$*" in *importlib*) exit 1;; esac\n' >"$prefix/bin/python3"`)
+	env, err := EnsurePackages(t.Context(), nil, Packages{Full: true})
+	if env != nil || err == nil || !strings.HasPrefix(err.Error(), "python: the environment made with ") || !strings.HasSuffix(err.Error(), " does not run") {
+		t.Errorf("got %+v and error %v, want that the environment does not run", env, err)
+	}
+	if env, err := Find(t.Context()); err != nil || env.Level != IPython {
+		t.Errorf("Find: got %+v and error %v, want what there is without the environment", env, err)
+	}
+	if _, err := os.Stat(filepath.Join(cache, "e2bctl", "python", chosen)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the choice of packages: got error %v, want that it is not recorded", err)
+	}
+}
+
 // TestIndexRefuses runs a real pip, because unreadIndex parses the messages of pip.
 func TestIndexRefuses(t *testing.T) {
 	env, err := Find(t.Context())
