@@ -23,7 +23,6 @@ var waitExceptions = map[string]string{
 	"cli create":                                      "the fake service answers late, for a client that has given up by then or will do so",
 	"cli/internal/cmd/local TestUp":                   "what would be wrong has that time to happen",
 	"cli/internal/cmd/local TestUpWhileInUse":         "what would be wrong has that time to happen",
-	"cli/internal/transfer TestEndOfStreams":          "its functions are called in bubbles",
 	"internal/cloud/control TestFollowedLogs":         "its entries come in groups, however late",
 	"internal/cloud/control TestLogs":                 "its entries have times of their own, however late",
 	"internal/cloud/engine/gvisor TestMemoryCutOff":   "it looks until something is written, and tries again",

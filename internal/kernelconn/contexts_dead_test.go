@@ -344,9 +344,7 @@ func TestEndDeadContext(t *testing.T) {
 		for _, in := range []string{"", made.ID} {
 			for _, told := range []bool{true, false} { // whether a call learns of the death
 				if told {
-					if err := runIn(t, ks, in, "die"); !errors.Is(err, ErrDied) {
-						t.Fatal(err)
-					}
+					must.Is(t, runIn(t, ks, in, "die"), ErrDied)
 				} else {
 					m.mu.Lock()
 					last := m.contexts[len(m.contexts)-1].ID
@@ -362,9 +360,7 @@ func TestEndDeadContext(t *testing.T) {
 				}
 			}
 		}
-		if err := runIn(t, ks, made.ID, "die"); !errors.Is(err, ErrDied) {
-			t.Fatal(err)
-		}
+		must.Is(t, runIn(t, ks, made.ID, "die"), ErrDied)
 		if err := ks.Remove(t.Context(), ks.Named(made.ID)); err != nil {
 			t.Errorf("remove: %v", err)
 		}

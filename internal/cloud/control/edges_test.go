@@ -18,6 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/builds"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // repeated returns a JSON list with n elements.
@@ -341,9 +342,7 @@ func TestSecondsOfQueries(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int64{"": 7, "0": 0, "1": 1, "1099511627776": 1 << 40, "1099511627777": -1, "-1": -1, "x": -1, "1x": -1, "99999999999999999999": -1} {
 		q, err := newQuery("start=" + text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		got, err := second(q, "start", 7)
 		if err != nil {
 			got = -1

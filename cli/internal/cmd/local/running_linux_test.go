@@ -323,7 +323,7 @@ func TestRunningWithDamage(t *testing.T) {
 	}
 }
 
-// TestForgottenHosts checks the list of the hosts that are always allowed, and what is taken out of it.
+// TestForgottenHosts checks the list of the hosts that are always allowed, and the removal of hosts from it.
 func TestForgottenHosts(t *testing.T) {
 	fresh(t)
 	n := names{"STATE", t.TempDir()}
