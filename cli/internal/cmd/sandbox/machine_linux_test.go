@@ -9,11 +9,14 @@ import (
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
@@ -163,6 +166,8 @@ func TestCopies(t *testing.T) {
 		{line: "cp -r i1:b i1:c/d/2 HERE/in", dir: "HERE/in", files: "2=two b/1=one b/d/2=two"},
 		{line: "cp i1:b/1 i1:none i1:c/d/2 HERE/part", err: "i1:none: ", dir: "HERE/part", files: "1=one"},
 		{line: "cp HERE/none i1:x", err: "stat HERE/none: no such file", dir: "USER/x"},
+		{line: "cp HERE/3 i1:-", dir: "USER", files: "-=three b/1=one b/d/2=two c/1=one c/d/2=two many/1=one many/3=three"},
+		{line: "cp i1:- HERE/a", dir: "HERE/a", files: "-=three 1=one d/2=two"},
 		{line: "cp - i1:t", in: packed("6", "six"), dir: "USER/t", files: "6=six"},
 		{line: "cp - i1:t -u me", in: packed("7", "seven"), dir: "ME/t", files: "7=seven"},
 		{line: "cp - i1:t", in: "no archive", err: "t", dir: "USER/t", files: "6=six"},
@@ -186,6 +191,23 @@ func TestCopies(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s: got %q, want %q", line, got, want)
+		}
+	}
+}
+
+// TestSignedAddresses checks the time until which a signed address is valid.
+func TestSignedAddresses(t *testing.T) {
+	m := newMachine(t)
+	for args, want := range map[string]time.Duration{"": 0, " --expires 1h": time.Hour, " --upload --expires 90s": 90 * time.Second} {
+		var out bytes.Buffer
+		commands := func(f *cmdutil.Factory) []*cobra.Command { return []*cobra.Command{NewCmdURL(f)} }
+		line := append([]string{"--api-url", m.url, "--no-env-file", "url", "--signed", "i1:a"}, strings.Fields(args)...)
+		must.Do(t, cmdtest.Execute(t, cmdutil.NewIOStreams(nil, &out, io.Discard), commands, line...))
+		at, err := url.Parse(strings.TrimSpace(out.String()))
+		must.Do(t, err)
+		expires, _ := strconv.ParseInt(at.Query().Get("signature_expiration"), 10, 64)
+		if left := time.Until(time.Unix(expires, 0)); want == 0 && expires != 0 || want > 0 && (left > want+time.Second || left < want-time.Minute) {
+			t.Errorf("%q: got %s, which is valid for %v, want %v", args, at, left, want)
 		}
 	}
 }
