@@ -84,6 +84,7 @@ type sending struct {
 	err  string // a part of the error; "": there is none
 	// a directory, and the files that are in it afterwards; "": it is not checked
 	dir, files string
+	terminal   bool // standard input is a terminal
 }
 
 // run runs the command line. One with --watch is interrupted when it has written its first change. It must leave no connection.
@@ -97,12 +98,15 @@ func (m *machine) run(want sending) {
 		out.Seen = func() { interrupt(errors.New("interrupted")) }
 	}
 	ios := cmdutil.NewIOStreams(strings.NewReader(want.in), &out, &errs)
-	commands := func(f *cmdutil.Factory) []*cobra.Command { return []*cobra.Command{NewCmdCopy(f), NewCmdSync(f)} }
+	ios.InIsTerminal, ios.InIsData = want.terminal, !want.terminal
+	commands := func(f *cmdutil.Factory) []*cobra.Command {
+		return []*cobra.Command{NewCmdCopy(f), NewCmdSync(f), NewCmdExec(f)}
+	}
 	err := cmdtest.ExecuteContext(ctx, ios, commands, append([]string{"--api-url", m.url, "--no-env-file"}, strings.Fields(m.path(want.line))...)...)
 	if (err != nil) != (want.err != "") || err != nil && !strings.Contains(err.Error(), m.path(want.err)) {
 		m.t.Errorf("%s: got error %v, want %q", want.line, err, want.err)
 	}
-	got := sending{line: want.line, in: want.in, out: out.String(), errs: errs.String(), err: want.err, dir: want.dir}
+	got := sending{line: want.line, in: want.in, out: out.String(), errs: errs.String(), err: want.err, dir: want.dir, terminal: want.terminal}
 	if want.dir != "" {
 		got.files = m.files(want.dir)
 	}
@@ -192,6 +196,19 @@ func TestCopies(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: got %q, want %q", line, got, want)
 		}
+	}
+}
+
+// TestInputOfCommands checks which commands get standard input, and what is said where a shell has none.
+func TestInputOfCommands(t *testing.T) {
+	m := newMachine(t)
+	for _, tt := range []sending{
+		{line: "exec i1 cat", in: "x", out: "x"}, {line: "exec -n i1 cat", in: "x"}, {line: "exec -i i1 cat", in: "x", out: "x", terminal: true},
+		{line: "exec i1 cat", in: "x", terminal: true}, {line: "exec -w / -u me -e A=pwd i1 pwd;$A>&2", out: "/\n", errs: "/\n"},
+		{line: "exec -n i1 sh", in: "exit"},
+		{line: "exec i1 sh", in: "exit", terminal: true, errs: "e2bctl: exec: sh has no input here; a session in this terminal is e2bctl exec -it <id> sh\n"},
+	} {
+		m.run(tt)
 	}
 }
 
