@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -245,5 +249,44 @@ func TestThisMachine(t *testing.T) {
 		} else if _, ok := errors.AsType[*DeniedError](err); !ok {
 			t.Errorf("%s: got %v, want a *DeniedError", host, err)
 		}
+	}
+}
+
+// TestTimesOfDials checks for how long a name is dialled, and for how long each of its addresses, directly and through a
+// proxy.
+func TestTimesOfDials(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		proxy string
+		times []time.Duration // until the end of each attempt that begins in time
+	}{
+		"directly":        {"", []time.Duration{30 * time.Second}},
+		"through a proxy": {"http://" + elsewhere + ":3128", []time.Duration{15 * time.Second, 15 * time.Second}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var times []time.Duration
+			d := &Dialer{Resolver: names{"two.test": {"203.0.113.1", "203.0.113.2"}}, own: func() ([]netip.Addr, error) { return nil, nil }}
+			d.connect = func(ctx context.Context, nd *net.Dialer, _ string) (net.Conn, error) {
+				until, limited := ctx.Deadline()
+				if !limited || nd.Timeout != 10*time.Second {
+					t.Errorf("%s: an attempt has the deadline %v, and takes up to %v", name, until, nd.Timeout)
+				}
+				if left := time.Until(until); left > 0 {
+					times = append(times, left)
+				}
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			if tt.proxy != "" {
+				d.Proxy = func(string) (*url.URL, error) { return url.Parse(tt.proxy) }
+			}
+			began := time.Now()
+			if _, err := d.dial(t.Context(), nil, false, "two.test", 443); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: got error %v, want %v", name, err, context.DeadlineExceeded)
+			}
+			if took := time.Since(began); took != 30*time.Second || !slices.Equal(times, tt.times) {
+				t.Errorf("%s: it took %v, with attempts of %v, want 30s with %v", name, took, times, tt.times)
+			}
+		})
 	}
 }

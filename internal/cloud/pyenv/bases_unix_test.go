@@ -198,3 +198,46 @@ func TestAnswersOfInterpreters(t *testing.T) {
 		t.Error("an interpreter that is not there answered")
 	}
 }
+
+// TestProgramsOfABuilder checks the variables, the directory, the umask and the lock that the builder's programs have, and
+// the error of one that fails or is cancelled.
+func TestProgramsOfABuilder(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	must.Do(t, err)
+	for _, name := range append([]string{"PYTHONPATH", "PYTHONHOME", "DEBIAN_FRONTEND", "TMPDIR"}, elsewhere...) {
+		t.Setenv(name, "of the user")
+	}
+	t.Setenv("PIP_INDEX_URL", "https://of.the.user")
+	lock, err := os.Create(filepath.Join(dir, "lock"))
+	must.Do(t, err)
+	defer lock.Close()
+	const show = `pwd; umask; [ -e /dev/fd/3 ] && echo locked; echo "$PIP_INDEX_URL,$DEBIAN_FRONTEND,$PYTHONNOUSERSITE,$TMPDIR,$TEMP,$TMP,$PYTHONPATH$PYTHONHOME"`
+	var pip string
+	for _, name := range elsewhere {
+		pip += "$" + name
+	}
+	for _, tt := range []struct {
+		b    builder
+		want []string
+	}{
+		{builder{scratch: dir, lock: lock}, []string{dir, "0022", "locked", "https://of.the.user,noninteractive,1," + dir + "/tmp," + dir + "/tmp," + dir + "/tmp,", ""}},
+		{builder{scratch: dir}, []string{dir, "0022", "https://of.the.user,noninteractive,1," + dir + "/tmp," + dir + "/tmp," + dir + "/tmp,", ""}},
+	} {
+		var got []string
+		must.Do(t, tt.b.command(t.Context(), func(line string) { got = append(got, line) }, "/bin/sh", "-c", show+`; echo "`+pip+`"`))
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("lock %v (-want +got):\n%s", tt.b.lock != nil, diff)
+		}
+	}
+	b := builder{scratch: dir}
+	err = b.command(t.Context(), nil, "/bin/sh", "-c", "echo https://me:secret@a.test >&2; exit 3", "four", "five")
+	if want := "python: /bin/sh -c echo https://me:secret@a.test >&2; exit 3 four: exit status 3: https://a.test"; err == nil || err.Error() != want {
+		t.Errorf("got error %v, want %s", err, want)
+	}
+	mine := errors.New("mine")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	err = b.command(ctx, func(string) { cancel(mine) }, "/bin/sh", "-c", "echo begun; exec sleep 600")
+	if !errors.Is(err, mine) {
+		t.Errorf("cancelled: got error %v, want %v", err, mine)
+	}
+}

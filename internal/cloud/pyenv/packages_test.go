@@ -193,9 +193,21 @@ func TestKernelsAreCopied(t *testing.T) {
 	} {
 		must.Do(t, os.WriteFile(filepath.Join(java, name), []byte(content), 0o600))
 	}
+	var said strings.Builder
+	short, err := EnsurePackages(t.Context(), &said, Packages{})
+	must.Do(t, err)
+	hasKernels(t, short, "bash")
+	if strings.Contains(said.String(), "copied") {
+		t.Errorf("the short list: said %q, want no copies", said.String())
+	}
 	for range 2 { // a kernel may have changed between the calls
-		env, err := EnsurePackages(t.Context(), nil, Packages{Full: true})
+		said.Reset()
+		env, err := EnsurePackages(t.Context(), &said, Packages{Full: true})
 		must.Do(t, err)
+		hasKernels(t, env, "bash", "deno", "java")
+		if !strings.HasSuffix(said.String(), "copied your Jupyter kernels: java\n") {
+			t.Errorf("said %q, want which kernels were copied", said.String())
+		}
 		copied := filepath.Join(kernelspecs(filepath.Dir(filepath.Dir(env.Python))), "java")
 		want := `{"argv": ["java", "-jar", "` + copied + `/ijava.jar", "{connection_file}"], "language": "java"}`
 		if got, err := os.ReadFile(filepath.Join(copied, "kernel.json")); err != nil || string(got) != want {
@@ -204,6 +216,10 @@ func TestKernelsAreCopied(t *testing.T) {
 		if got, err := os.ReadFile(filepath.Join(copied, "ijava.jar")); err != nil || string(got) != "PK" {
 			t.Errorf("ijava.jar: got %q, %v; want %q", got, err, "PK")
 		}
+	}
+	must.Do(t, os.WriteFile(filepath.Join(java, "kernel.json"), []byte(`{`), 0o600))
+	if env, err := EnsurePackages(t.Context(), nil, Packages{Full: true}); env != nil || err == nil || !strings.Contains(err.Error(), "copy the kernel in "+java) {
+		t.Errorf("a broken kernel: got %+v and error %v", env, err)
 	}
 }
 

@@ -9,11 +9,14 @@ import (
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
@@ -81,6 +84,7 @@ type sending struct {
 	err  string // a part of the error; "": there is none
 	// a directory, and the files that are in it afterwards; "": it is not checked
 	dir, files string
+	terminal   bool // standard input is a terminal
 }
 
 // run runs the command line. One with --watch is interrupted when it has written its first change. It must leave no connection.
@@ -94,12 +98,15 @@ func (m *machine) run(want sending) {
 		out.Seen = func() { interrupt(errors.New("interrupted")) }
 	}
 	ios := cmdutil.NewIOStreams(strings.NewReader(want.in), &out, &errs)
-	commands := func(f *cmdutil.Factory) []*cobra.Command { return []*cobra.Command{NewCmdCopy(f), NewCmdSync(f)} }
+	ios.InIsTerminal, ios.InIsData = want.terminal, !want.terminal
+	commands := func(f *cmdutil.Factory) []*cobra.Command {
+		return []*cobra.Command{NewCmdCopy(f), NewCmdSync(f), NewCmdExec(f)}
+	}
 	err := cmdtest.ExecuteContext(ctx, ios, commands, append([]string{"--api-url", m.url, "--no-env-file"}, strings.Fields(m.path(want.line))...)...)
 	if (err != nil) != (want.err != "") || err != nil && !strings.Contains(err.Error(), m.path(want.err)) {
 		m.t.Errorf("%s: got error %v, want %q", want.line, err, want.err)
 	}
-	got := sending{line: want.line, in: want.in, out: out.String(), errs: errs.String(), err: want.err, dir: want.dir}
+	got := sending{line: want.line, in: want.in, out: out.String(), errs: errs.String(), err: want.err, dir: want.dir, terminal: want.terminal}
 	if want.dir != "" {
 		got.files = m.files(want.dir)
 	}
@@ -163,6 +170,8 @@ func TestCopies(t *testing.T) {
 		{line: "cp -r i1:b i1:c/d/2 HERE/in", dir: "HERE/in", files: "2=two b/1=one b/d/2=two"},
 		{line: "cp i1:b/1 i1:none i1:c/d/2 HERE/part", err: "i1:none: ", dir: "HERE/part", files: "1=one"},
 		{line: "cp HERE/none i1:x", err: "stat HERE/none: no such file", dir: "USER/x"},
+		{line: "cp HERE/3 i1:-", dir: "USER", files: "-=three b/1=one b/d/2=two c/1=one c/d/2=two many/1=one many/3=three"},
+		{line: "cp i1:- HERE/a", dir: "HERE/a", files: "-=three 1=one d/2=two"},
 		{line: "cp - i1:t", in: packed("6", "six"), dir: "USER/t", files: "6=six"},
 		{line: "cp - i1:t -u me", in: packed("7", "seven"), dir: "ME/t", files: "7=seven"},
 		{line: "cp - i1:t", in: "no archive", err: "t", dir: "USER/t", files: "6=six"},
@@ -186,6 +195,36 @@ func TestCopies(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s: got %q, want %q", line, got, want)
+		}
+	}
+}
+
+// TestInputOfCommands checks which commands get standard input, and what is said where a shell has none.
+func TestInputOfCommands(t *testing.T) {
+	m := newMachine(t)
+	for _, tt := range []sending{
+		{line: "exec i1 cat", in: "x", out: "x"}, {line: "exec -n i1 cat", in: "x"}, {line: "exec -i i1 cat", in: "x", out: "x", terminal: true},
+		{line: "exec i1 cat", in: "x", terminal: true}, {line: "exec -w / -u me -e A=pwd i1 pwd;$A>&2", out: "/\n", errs: "/\n"},
+		{line: "exec -n i1 sh", in: "exit"},
+		{line: "exec i1 sh", in: "exit", terminal: true, errs: "e2bctl: exec: sh has no input here; a session in this terminal is e2bctl exec -it <id> sh\n"},
+	} {
+		m.run(tt)
+	}
+}
+
+// TestSignedAddresses checks the time until which a signed address is valid.
+func TestSignedAddresses(t *testing.T) {
+	m := newMachine(t)
+	for args, want := range map[string]time.Duration{"": 0, " --expires 1h": time.Hour, " --upload --expires 90s": 90 * time.Second} {
+		var out bytes.Buffer
+		commands := func(f *cmdutil.Factory) []*cobra.Command { return []*cobra.Command{NewCmdURL(f)} }
+		line := append([]string{"--api-url", m.url, "--no-env-file", "url", "--signed", "i1:a"}, strings.Fields(args)...)
+		must.Do(t, cmdtest.Execute(t, cmdutil.NewIOStreams(nil, &out, io.Discard), commands, line...))
+		at, err := url.Parse(strings.TrimSpace(out.String()))
+		must.Do(t, err)
+		expires, _ := strconv.ParseInt(at.Query().Get("signature_expiration"), 10, 64)
+		if left := time.Until(time.Unix(expires, 0)); want == 0 && expires != 0 || want > 0 && (left > want+time.Second || left < want-time.Minute) {
+			t.Errorf("%q: got %s, which is valid for %v, want %v", args, at, left, want)
 		}
 	}
 }
