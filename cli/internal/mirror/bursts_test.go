@@ -5,10 +5,11 @@ package mirror
 import (
 	"context"
 	"errors"
-	"io/fs"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,16 +130,25 @@ func TestUploadThatIsRefused(t *testing.T) {
 	must.Do(t, err)
 	defer root.Close()
 	synctest.Test(t, func(t *testing.T) {
-		m := &Mirror{Sandbox: emptyDaemon{started: func() {}}.sandbox(t), Dir: "app"}
 		ended, cancel := context.WithCancelCause(t.Context())
 		mine := errors.New("mine")
 		cancel(mine)
 		for name, tt := range map[string]struct {
 			ctx  context.Context //nolint:containedctx // of one case
+			late bool            // the sandbox reads everything first
 			want error
-		}{"refused": {t.Context(), fs.ErrNotExist}, "ended": {ended, mine}} {
+		}{"refused": {t.Context(), false, sandbox.ErrForbidden}, "refused at its end": {t.Context(), true, sandbox.ErrForbidden}, "ended": {ended, false, mine}} {
+			mux := http.NewServeMux()
+			mux.Handle(processconnect.NewProcessHandler(emptyDaemon{started: func() {}}))
+			mux.HandleFunc("/files", func(w http.ResponseWriter, r *http.Request) {
+				if tt.late {
+					_, _ = io.Copy(io.Discard, r.Body)
+				}
+				w.WriteHeader(http.StatusForbidden)
+			})
+			m := &Mirror{Sandbox: cmdtest.PipedSandbox(t, mux), Dir: "app"}
 			err := m.upload(tt.ctx, root, &plan{send: []string{"a"}}, tree{"a": {size: 1 << 20}})
-			if !errors.Is(err, tt.want) {
+			if !errors.Is(err, tt.want) || strings.HasPrefix(err.Error(), "upload i1:app: ") != errors.Is(tt.want, sandbox.ErrForbidden) {
 				t.Errorf("%s: got error %v, want %v", name, err, tt.want)
 			}
 		}

@@ -322,3 +322,22 @@ func TestEachFailureOfARemoval(t *testing.T) {
 		}
 	}
 }
+
+// TestSpecialFiles checks that a pipe is never taken for a file, and that a directory that is gone is not taken for an empty one.
+func TestSpecialFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must.Do(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
+	root, err := os.OpenRoot(dir)
+	must.Do(t, err)
+	defer root.Close()
+	entries, err := os.ReadDir(dir)
+	must.Do(t, err)
+	if e, err := localEntry(root, "pipe", entries[0]); !errors.Is(err, errSpecial) || e.kind != fs.ModeNamedPipe {
+		t.Errorf("got %+v and error %v, want %v", e, err, errSpecial)
+	}
+	must.Do(t, os.RemoveAll(dir))
+	if all, err := scanLocal(root, newRules(nil), nil, nil, nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v and error %v of a directory that is gone, want %v", all, err, fs.ErrNotExist)
+	}
+}

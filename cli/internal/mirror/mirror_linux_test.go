@@ -267,7 +267,7 @@ func TestFilesThatShrink(t *testing.T) {
 		})
 		m := &Mirror{Local: local, Sandbox: sb, User: "me", Dir: ".", MaxBytes: -1, MaxFiles: -1}
 		_, err := m.Once(patience.Context(t))
-		if !errors.Is(err, want) || lists != min(shrinks+1, attempts) {
+		if !errors.Is(err, want) || lists != min(shrinks+1, attempts) || err != nil && !strings.HasPrefix(err.Error(), "pack the files: read file: ") {
 			t.Errorf("shrinks %d times: got %v after %d tries, want %v", shrinks, err, lists, want)
 		}
 		if info, err := os.Stat(filepath.Join(home, "file")); (err == nil) != (want == nil) || err == nil && info.Size() != int64(100-shrinks) {
@@ -298,6 +298,9 @@ func TestPack(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		err := pack(tt.ctx, root, []string{tt.entry}, tree{tt.entry: {size: tt.size}}, &out)
+		if errors.Is(err, errShrunk) && err.Error() != "read file: "+errShrunk.Error() {
+			t.Errorf("%s: got error %v, want the name of the file", name, err)
+		}
 		if text := "12345"[:min(tt.size, 5)]; !errors.Is(err, tt.want) || err == nil && tt.entry == "file" && !bytes.Contains(out.Bytes(), []byte(text+"\x00")) {
 			t.Errorf("%s: got error %v and %d bytes, want %v and %q", name, err, out.Len(), tt.want, text)
 		}

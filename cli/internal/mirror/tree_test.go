@@ -73,21 +73,21 @@ func TestScanWhileItChanges(t *testing.T) {
 		want  []string
 		is    error
 	}{
-		"quiet":                {func(string, string) error { return nil }, []string{"a", "a/b", "z"}, nil},
-		"removed, with others": {func(dir, at string) error { return os.RemoveAll(filepath.Join(at, dir, "z")) }, []string{"a", "a/b"}, nil},
-		"gone at the watch":    {func(string, string) error { return &fs.PathError{Op: "watch", Path: "x", Err: fs.ErrNotExist} }, []string{"a", "a/b", "z"}, nil},
+		"quiet":                {func(string, string) error { return nil }, []string{ignoreFile, "a", "a/b", "z"}, nil},
+		"removed, with others": {func(dir, at string) error { return os.RemoveAll(filepath.Join(at, dir, "z")) }, []string{ignoreFile, "a", "a/b"}, nil},
+		"gone at the watch":    {func(string, string) error { return &fs.PathError{Op: "watch", Path: "x", Err: fs.ErrNotExist} }, []string{ignoreFile, "a", "a/b", "z"}, nil},
 		"removed by the watch": {func(dir, at string) error {
 			if dir == "." {
 				return nil
 			}
 			return os.RemoveAll(filepath.Join(at, dir))
-		}, []string{"a", "z"}, nil},
+		}, []string{ignoreFile, "a", "z"}, nil},
 		"no watch": {func(string, string) error { return mine }, nil, mine},
 	} {
 		dir := t.TempDir()
 		must.Do(t, os.MkdirAll(filepath.Join(dir, "a"), 0o700))
-		for _, file := range []string{"a/b", "z"} {
-			must.Do(t, os.WriteFile(filepath.Join(dir, file), nil, 0o600))
+		for file, text := range map[string]string{"a/b": "", "z": "", "q.log": "", ignoreFile: "*.log\n"} {
+			must.Do(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
 		}
 		root, err := os.OpenRoot(dir)
 		must.Do(t, err)
