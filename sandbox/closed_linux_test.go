@@ -76,3 +76,17 @@ func closedHandle(t *testing.T, s *service) *Sandbox {
 	must.Do(t, sb.Close())
 	return sb
 }
+
+// TestSpoiledWheelIsClosed checks that a wheel of the cache whose content is wrong is closed.
+func TestSpoiledWheelIsClosed(t *testing.T) {
+	t.Parallel()
+	c := wheelCache{directory: t.TempDir(), limit: 100}
+	sum := sumOf("wheel")
+	must.Do(t, c.add([]string{sum}, strings.NewReader("wheel")))
+	wantClosed(t, "a wheel that was added", c.directory)
+	must.Do(t, os.WriteFile(filepath.Join(c.directory, sum), []byte("whee!"), 0o600))
+	if got := cached(t, c, sum); got != "" {
+		t.Errorf("got %q, which was spoiled", got)
+	}
+	wantClosed(t, "a spoiled wheel", c.directory)
+}

@@ -45,6 +45,11 @@ func TestComplete(t *testing.T) {
 	if q := <-asked; q["cursor_pos"] != 6.0 || q["code"] != code {
 		t.Errorf("the kernel was asked %v, want the cursor after 6 characters", q)
 	}
+	for _, p := range []*CompleteParams{{Context: testContext}, {Language: "python"}} {
+		if _, err := sb.Contexts.Complete(t.Context(), code, 0, p); err != nil {
+			t.Errorf("%+v: got error %v", p, err)
+		}
+	}
 	for _, cursor := range []int{-1, 1, len(code) + 1} {
 		_, err := sb.Contexts.Complete(t.Context(), code, cursor, nil)
 		must.Is(t, err, api.ErrInvalidArgument)

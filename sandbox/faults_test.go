@@ -271,6 +271,11 @@ func TestFaultsOfTerminals(t *testing.T) {
 	if _, err := sb.PTY.Connect(t.Context(), ByTag("t"), nil); err == nil || !strings.Contains(err.Error(), "2 processes have that tag") {
 		t.Errorf("Connect to one of two: got error %v", err)
 	}
+	for _, p := range []*CommandListParams{nil, {}, {Tag: "t"}} {
+		if list, err := sb.Commands.List(t.Context(), p); err != nil || len(list) != 2 {
+			t.Errorf("%+v: got the commands %v and error %v, want both", p, list, err)
+		}
+	}
 	if list, err := sb.Commands.List(t.Context(), &CommandListParams{Tag: "u"}); err != nil || len(list) != 0 {
 		t.Errorf("the commands of another tag: %v, error %v", list, err)
 	}

@@ -1,8 +1,12 @@
 package sandbox
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -105,4 +109,18 @@ func TestOutliving(t *testing.T) {
 			cancel()
 		}
 	})
+}
+
+// TestUndoWarns checks that a sandbox that was given up is logged if it lives on, and not if somebody else has ended it.
+func TestUndoWarns(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.control = func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(map[string]int{"/sandboxes/gone": http.StatusNotFound, "/sandboxes/lives": http.StatusForbidden, "/sandboxes/ends": http.StatusNoContent}[r.URL.Path])
+	}
+	var log bytes.Buffer
+	s.client(WithLogger(slog.New(slog.NewTextHandler(&log, nil)))).undo(t.Context(), []*api.Sandbox{{ID: "gone"}, {ID: "lives"}, {ID: "ends"}})
+	if text := log.String(); s.seen("DELETE ") != 3 || strings.Count(text, "\n") != 1 || !strings.Contains(text, "sandbox=lives") {
+		t.Errorf("after %d requests to kill, logged is %q, want one of lives", s.seen("DELETE "), text)
+	}
 }

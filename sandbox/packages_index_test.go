@@ -49,6 +49,18 @@ func TestPackageIndexOverPipSettings(t *testing.T) {
 	}
 }
 
+// TestPackageIndexIsCopied checks that an option keeps the lists as they were when it was made.
+func TestPackageIndexIsCopied(t *testing.T) {
+	t.Parallel()
+	i := PackageIndex{Extra: []string{"https://a"}, TrustedHosts: []string{"a"}, Certificates: []byte("-----BEGIN CERTIFICATE-----")}
+	option := WithPackageIndex(i)
+	i.Extra[0], i.TrustedHosts[0], i.Certificates[0] = "changed", "changed", 'x'
+	want := PackageIndex{Extra: []string{"https://a"}, TrustedHosts: []string{"a"}, Certificates: []byte("-----BEGIN CERTIFICATE-----")}
+	if diff := cmp.Diff(&want, newService(t).sandbox(option.(CreateOption)).Packages.index); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestPackageIndexRefused(t *testing.T) {
 	t.Parallel()
 	const password = "s3cr3t"

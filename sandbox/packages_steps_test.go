@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -151,7 +153,8 @@ func TestKnownInstallation(t *testing.T) {
 	text, err := lock.MarshalText()
 	must.Do(t, err)
 	done := &Installation{Packages: []InstalledPackage{{"a", "1"}}}
-	const wheel = "/none/a-1-py3-none-any.whl"
+	wheel := filepath.Join(t.TempDir(), "a-1-py3-none-any.whl")
+	must.Do(t, os.WriteFile(wheel, nil, 0o600))
 	p.done = map[string]*Installation{"a\nb": done, wheel: done, string(text) + "a\nb": done} // the service does not report its directories
 	for name, call := range map[string]func() (*Installation, error){
 		"Install": func() (*Installation, error) { return p.Install(t.Context(), []string{"a", "b"}, nil) },
@@ -165,8 +168,8 @@ func TestKnownInstallation(t *testing.T) {
 			t.Errorf("%s: got the runs %q (-want +got):\n%s", name, s.runs, diff)
 		}
 	}
-	if got, err := p.Install(t.Context(), []string{wheel}, nil); got != nil || err == nil {
-		t.Errorf("a file: got %+v and error %v, want that it is read again", got, err)
+	if got, _ := p.Install(t.Context(), []string{wheel}, nil); got == done || len(s.runs) == 0 {
+		t.Errorf("a file: got %+v after the runs %q, want that it is read again", got, s.runs)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
@@ -280,6 +281,28 @@ func TestServicesOfSandboxes(t *testing.T) {
 	}
 	if !slices.Contains(ours.keys, "e2b_local") || slices.Contains(ours.keys, "e2b_00") {
 		t.Errorf("the local cloud was asked with the keys %q", ours.keys)
+	}
+}
+
+// TestOtherServiceIsClosed checks that the search for a sandbox leaves no connection to the service that has it not.
+func TestOtherServiceIsClosed(t *testing.T) {
+	fresh(t)
+	ours, theirs := newRecorder(t, "ilocal"), newRecorder(t, "iremote")
+	startCloud(t, ours.url)
+	t.Setenv("E2B_API_KEY", "e2b_00")
+	t.Setenv("E2B_API_URL", theirs.url)
+	before := goleak.IgnoreCurrent()
+	for id, url := range map[string]string{"ilocal": ours.url, "iremote": theirs.url} {
+		f := NewFactory(NewIOStreams(nil, io.Discard, io.Discard), nil)
+		open, err := f.SandboxOpener(parsed(t, func(cmd *cobra.Command) { AddLocalFlag(cmd, new(bool)) }), false, id)
+		must.Do(t, err)
+		conn, err := open(t.Context())
+		must.Do(t, err)
+		if conn.API().BaseURL() != url || len(ours.calls) == 0 {
+			t.Errorf("%s: got the service %s after the calls %q, want %s", id, conn.API().BaseURL(), ours.calls, url)
+		}
+		must.Do(t, conn.Close())
+		goleak.VerifyNone(t, before)
 	}
 }
 
