@@ -26,9 +26,9 @@ func TestSandboxesOfAJob(t *testing.T) {
 			}
 		}
 	}
-	for value, isScope := range map[string]bool{"job": true, "run": true, "": false, "jobs": false} {
+	for value, want := range map[string]string{"job": "job", "run": "run", "": "", "jobs": ""} {
 		var scope ciScope
-		if err := scope.Set(value); (err == nil) != isScope || isScope && scope.String() != value || !isScope && scope != "" {
+		if err := scope.Set(value); (err == nil) != (want != "") || scope.String() != want {
 			t.Errorf("%q: got error %v and %q", value, err, scope)
 		}
 	}
