@@ -72,6 +72,7 @@ func TestManyHandles(t *testing.T) {
 		goroutines, heap := settled(s)
 		renewals.Store(0)
 		pass(time.Hour)
+		synctest.Wait() // for the renewals at the end of the hour
 		// A lease is renewed each time half of it has passed.
 		if got, want := renewals.Load(), int64(handles)*int64(time.Hour/(lease/2)); got != want {
 			t.Errorf("%d renewals in an hour, want %d", got, want)
