@@ -139,6 +139,9 @@ func TestCheckpointsAreMade(t *testing.T) {
 		var id string
 		_, err = fmt.Sscanf(c.answer.notes[0], "checkpoint %s", &id)
 		must.Do(t, err)
+		if made := service.made[len(service.made)-1]; !strings.Contains(made, `"e2bctl-mcp-me-`+id+`"`) {
+			t.Errorf("it was made with %s, want its name", made)
+		}
 		for _, wrong := range []string{"", "ABC", "abc/", "abc1"} {
 			if got := pieces(e.restore(t.Context(), session, wrong)); !got.isError || got.notes != "[error: "+errNoCheckpoint.Error()+"]" {
 				t.Errorf("%q: got %+v", wrong, got)

@@ -57,7 +57,10 @@ func (p *pretended) RoundTrip(r *http.Request) (*http.Response, error) {
 	isNew := request == "POST /v2/sandboxes" && (p.gone == "" || !strings.Contains(string(body), p.gone))
 	if isNew {
 		id = fmt.Sprintf("inew%016d", len(p.owners))
-		p.owners[id], p.made = "me", append(p.made, string(body))
+		p.owners[id] = "me"
+	}
+	if isNew || strings.HasSuffix(request, "/snapshots") {
+		p.made = append(p.made, string(body))
 	}
 	owner, there := p.owners[id]
 	switch {
@@ -212,6 +215,9 @@ func TestEndOfHoldings(t *testing.T) {
 			made.forwards[1] = published{end: func() error { ended++; return nil }}
 			service.requests()
 			must.Do(t, errors.Join(h.close(), h.close()))
+			if h.life.Err() == nil {
+				t.Errorf("keep %v: what the server began goes on", keep)
+			}
 			if _, left := service.owners["snap"]; left != keep {
 				t.Errorf("keep %v: the checkpoint is left: %v", keep, left)
 			}
@@ -399,4 +405,34 @@ func TestOptionsOfNewSandboxes(t *testing.T) {
 			must.Do(t, h.close())
 		})
 	}
+}
+
+// TestHoldEndsOnce checks that a sandbox is ended once, whoever ends it.
+func TestHoldEndsOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h, service := newPretended(t, nil)
+		const other = "iown1111111111111111"
+		service.owners[other] = "me"
+		box := map[string]*held{}
+		for _, id := range []string{ownBox, other} {
+			named, release, err := h.named(t.Context(), id)
+			must.Do(t, err)
+			release()
+			box[id] = named
+		}
+		ends := func(id string) {
+			h.letGo(box[id])
+			h.letGo(box[id])
+			h.expire(box[id])
+			synctest.Wait()
+		}
+		service.requests()
+		ends(ownBox)
+		service.wantRequests(t, "one that has ended", "DELETE /sandboxes/"+ownBox)
+		must.Do(t, h.close())
+		service.wantRequests(t, "the end of the server", "DELETE /sandboxes/"+other)
+		ends(other)
+		service.wantRequests(t, "after the end of the server", "")
+	})
 }

@@ -18,7 +18,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// keeps calls functions one after the other. Each must leave the lock free.
+// The tests of this file run before the parallel ones: a mistake that they find at once would make those wait.
+
+// keeps calls functions one after the other, each of which must leave the lock free.
 func keeps(t *testing.T, mu *sync.Mutex, steps ...func()) {
 	t.Helper()
 	for n, step := range steps {
@@ -31,7 +33,6 @@ func keeps(t *testing.T, mu *sync.Mutex, steps ...func()) {
 
 // TestHoldingsKeepNoLock checks that the lock of the sandboxes is free after each function, however the function ends.
 func TestHoldingsKeepNoLock(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h, service := newPretended(t, func(c *Config) { c.MaxSandboxes = 1 })
 		session, gone := new(sdk.ServerSession), errors.New("the upload failed")
@@ -88,7 +89,6 @@ func TestHoldingsKeepNoLock(t *testing.T) {
 
 // TestOtherLocks checks that the lock of each other part of a server is free after each of its functions.
 func TestOtherLocks(t *testing.T) {
-	t.Parallel()
 	p := newParking(t.Context())
 	state := ""
 	keeps(t, &p.mu, func() { state = p.park(&parked{}) }, func() { p.take(state).abandoned.Stop() }, func() { p.take("none") })
@@ -133,7 +133,6 @@ func TestOtherLocks(t *testing.T) {
 
 // TestConnectionsKeepNoLock checks that the lock of a connection is free after each message and at its end.
 func TestConnectionsKeepNoLock(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		inner := &scripted{messages: []jsonrpc.Message{
 			request(t, "1", "ping", ""), request(t, "2", "ping", ""), request(t, nil, "notifications/cancelled", `{"requestId":"1"}`), &jsonrpc.Response{Result: json.RawMessage("{}")},

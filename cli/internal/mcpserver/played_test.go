@@ -48,6 +48,9 @@ type played struct {
 	events  []string
 }
 
+// lostPort is a port whose requests do not reach a played sandbox.
+const lostPort = 8002
+
 // playedFile is a file of a played sandbox.
 type playedFile struct {
 	content  string
@@ -105,6 +108,10 @@ func (p *played) handler() *http.ServeMux {
 		var port int
 		if _, err := fmt.Sscanf(r.Header.Get("E2b-Sandbox-Port"), "%d", &port); err != nil || port != p.port {
 			w.WriteHeader(http.StatusBadGateway)
+			if port == lostPort {
+				_, _ = io.WriteString(w, `{"sandboxId":"i1","message":"not found","code":502}`)
+				return
+			}
 			_, _ = fmt.Fprintf(w, `{"sandboxId":"i1","message":"closed","code":502,"port":%d}`, port)
 		}
 	})
@@ -195,7 +202,6 @@ func (p *played) requests() []string {
 func TestPlayedShell(t *testing.T) {
 	t.Parallel()
 	const home, work = "start /home/user as root with HOME /home/user", "start /work as root with HOME /home/user"
-	gone := errors.New("the client has gone")
 	type step struct {
 		output, text, note string // of the command; an output "EXIT, " comes before it
 		failure            string // a part of the error; "": none
@@ -207,7 +213,10 @@ func TestPlayedShell(t *testing.T) {
 		fails map[string]rpc.Code // from the second command on
 		steps []step
 	}{
-		"one after the other": {nil, []step{first, {"two\n\nWORD 0 /a b\n", "(output of background jobs)\nlate|two\n", "exit status 0 · in /a b", "", []string{"input line"}}}},
+		"one after the other": {nil, []step{first, {"two\n\nWORD 0 /a b\n", "(output of background jobs)\nlate|two\n", "exit status 0 · in /a b", "", []string{"input line"}}, {
+			"three\n\nWORD 0 /a b\n", "three\n", "exit status 0 · in /a b", "", []string{"input line"},
+		}}},
+		"no first shell": {map[string]rpc.Code{"start /home/user": rpc.CodePermissionDenied}, []step{{"", "", "", "refused", []string{"stat", home}}}},
 		"too long": {nil, []step{first, {
 			"begun\n", "(output of background jobs)\nlate|begun", "", "the command was stopped after 1m40s, and the shell with it: the next command runs in a new one, in /work.",
 			[]string{"input line", "kill SIGNAL_SIGKILL"},
@@ -251,7 +260,7 @@ func TestPlayedShell(t *testing.T) {
 						p.printed <- "EXIT"
 						synctest.Wait()
 					}
-					if n > 0 {
+					if n > 0 || step.failure != "" {
 						p.fails = tt.fails
 					}
 					c := newCall()
@@ -271,15 +280,27 @@ func TestPlayedShell(t *testing.T) {
 					}
 					wantFree(t, box, err == nil)
 				}
-				held := context.WithoutCancel(t.Context())
-				must.Do(t, box.shellTurn.acquire(held))
-				ctx, cancel := context.WithCancelCause(t.Context())
-				cancel(gone)
-				if err := runBash(ctx, &call{box: box}, bashArguments{}); !errors.Is(err, gone) || !strings.Contains(err.Error(), "another command was still running") {
-					t.Errorf("during a command: got error %v", err)
-				}
 			})
 		})
+	}
+}
+
+// TestCommandsThatAreRefused checks the errors of commands that never reach a shell.
+func TestCommandsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	gone := errors.New("the client has gone")
+	box := newHeld(nil, true)
+	must.Do(t, box.shellTurn.acquire(t.Context()))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(gone)
+	if err := runBash(ctx, &call{box: box}, bashArguments{}); !errors.Is(err, gone) || !strings.Contains(err.Error(), "another command was still running") {
+		t.Errorf("during a command: got error %v", err)
+	}
+	if err := runBash(t.Context(), &call{box: box}, bashArguments{Seconds: 3601}); err == nil || !strings.Contains(err.Error(), "timeout_seconds is 3601") {
+		t.Errorf("too much time: got error %v", err)
+	}
+	if len(box.shellTurn) != 1 {
+		t.Error("a command that was refused has ended the turn of another one")
 	}
 }
 
@@ -319,7 +340,7 @@ func TestReleasedShells(t *testing.T) {
 // wantFree checks that nothing keeps a sandbox's locks, and whether its shell is there for another command.
 func wantFree(t *testing.T, box *held, there bool) {
 	t.Helper()
-	if len(box.shellTurn)+len(box.codeTurn) > 0 || !box.mu.TryLock() {
+	if len(box.shellTurn)+len(box.codeTurn) > 0 || cap(box.shellTurn)+cap(box.codeTurn) != 2 || !box.mu.TryLock() {
 		t.Fatal("a lock of the sandbox is kept")
 	}
 	box.mu.Unlock()
@@ -416,6 +437,7 @@ func TestPlayedPorts(t *testing.T) {
 		}{
 			{"nobody listens", 8001, nil, 0, portPatience, "", "nothing listens on port 8001 of the sandbox after 20s: start the server first, in the background", 0},
 			{"the client goes", 8001, nil, time.Second, time.Second, "", gone.Error(), 0},
+			{"the sandbox ends", lostPort, nil, 0, 0, "", "is gone", 0},
 			{"refused", 8000, broken, 0, 0, "", broken.Error(), 1},
 			{"published", 8000, nil, 0, 0, "port 8000 of the sandbox is at address of 8000, until the sandbox ends", "", 2},
 			{"again", 8000, broken, 0, 0, "port 8000 of the sandbox is at address of 8000, until the sandbox ends", "", 2},

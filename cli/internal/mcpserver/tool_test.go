@@ -190,6 +190,7 @@ func TestReadLines(t *testing.T) {
 	t.Parallel()
 	exact, over := strings.Repeat("x", maxLine-1)+"\n", strings.Repeat("x", maxLine)+"\n"
 	half := strings.Repeat("h", maxLine-1) + "\n"
+	last := strings.Repeat("y", maxText-16*maxLine-1) + "\n"
 	for name, tt := range map[string]struct {
 		text          string
 		offset, limit int
@@ -211,6 +212,8 @@ func TestReadLines(t *testing.T) {
 		"a long line before":     {text: over + "b\n", offset: 2, want: "b"},
 		"a line of cut runes":    {text: strings.Repeat("ü", maxLine) + "\n", want: strings.Repeat("ü", maxLine/2) + "…", note: "1 lines are longer than 2000 bytes: the rest of each is left out"},
 		"as much text as may be": {text: strings.Repeat(half, maxText/maxLine), want: strings.TrimSuffix(strings.Repeat(half, maxText/maxLine), "\n")},
+		"exactly as much":        {text: strings.Repeat(half, 16) + last, want: strings.Repeat(half, 16) + strings.TrimSuffix(last, "\n")},
+		"a byte more than that":  {text: strings.Repeat(half, 16) + "y" + last, want: strings.TrimSuffix(strings.Repeat(half, 16), "\n"), note: "lines 1 to 16; there are more: go on with offset 17"},
 		"more text than an answer": {text: strings.Repeat(half, maxText/maxLine+1), want: strings.TrimSuffix(strings.Repeat(half, maxText/maxLine), "\n"),
 			note: fmt.Sprintf("lines 1 to %d; there are more: go on with offset %d", maxText/maxLine, maxText/maxLine+1)},
 	} {

@@ -33,13 +33,24 @@ type daemon struct {
 	processconnect.UnimplementedProcessHandler
 	stat   error
 	kind   filesystem.FileType
-	target string // of a link; its own description fails with stat
-	output string // of each program
+	target string  // of a link; its own description fails with stat
+	broken *string // of each link; nil: none is broken
+	output string  // of each program
 	ran    []string
 	users  []string // of all requests
 }
 
+func (d *daemon) ListDir(context.Context, *rpc.Request[filesystem.ListDirRequest]) (*rpc.Response[filesystem.ListDirResponse], error) {
+	if d.stat != nil {
+		return nil, d.stat
+	}
+	return rpc.NewResponse(&filesystem.ListDirResponse{Entries: []*filesystem.EntryInfo{{Name: "a", Path: "/a", Type: filesystem.FileType_FILE_TYPE_FILE}, {Name: "b", Path: "/b", Type: filesystem.FileType_FILE_TYPE_FILE}}}), nil
+}
+
 func (d *daemon) Stat(_ context.Context, r *rpc.Request[filesystem.StatRequest]) (*rpc.Response[filesystem.StatResponse], error) {
+	if d.broken != nil {
+		return rpc.NewResponse(&filesystem.StatResponse{Entry: &filesystem.EntryInfo{Name: "link", Path: "/link", Permissions: "Lrwxrwxrwx", SymlinkTarget: d.broken}}), nil
+	}
 	if d.target != "" && r.Msg.GetPath() != d.target {
 		return rpc.NewResponse(&filesystem.StatResponse{Entry: &filesystem.EntryInfo{Name: "link", Path: "/link", Permissions: "Lrwxrwxrwx", SymlinkTarget: &d.target}}), nil
 	}
@@ -233,12 +244,12 @@ func TestDescriptions(t *testing.T) {
 		{"a file", stat, "", nil, "f", false, nil}, {"a refused file", stat, "", refused, "", false, sftp.ErrSSHFxPermissionDenied}, {"a missing file", lstat, "", missing, "", false, sftp.ErrSSHFxNoSuchFile},
 		{"a link", lstat, "/f", nil, "link", true, nil}, {"a link to a refused file", lstat, "/f", refused, "link", true, nil}, {"the target of a link", stat, "/f", nil, "link", false, nil},
 		{"a refused target", stat, "/f", refused, "", false, sftp.ErrSSHFxPermissionDenied}, {"a missing target", stat, "/f", missing, "", false, sftp.ErrSSHFxNoSuchFile},
-		{"a link to itself", stat, "/link", nil, "f", false, nil}, {"a list", list, "", nil, "", false, errAny},
+		{"a link to itself", stat, "/link", nil, "f", false, nil}, {"a list that is refused", list, "", refused, "", false, sftp.ErrSSHFxPermissionDenied},
 	} {
 		d.target, d.stat = test.target, test.stat
 		found, err := test.call()
 		if test.err != nil {
-			if found != nil || err == nil || test.err != errAny && !errors.Is(err, test.err) { //nolint:errorlint // the value itself
+			if found != nil || err == nil || !errors.Is(err, test.err) {
 				t.Errorf("%s: got %v and error %v, want %v", test.what, found, err, test.err)
 			}
 			continue
@@ -250,8 +261,20 @@ func TestDescriptions(t *testing.T) {
 	}
 }
 
-// errAny stands for any error.
-var errAny = errors.New("any error")
+// TestBrokenLinks checks that a link that leads to nothing is a missing file, unless it is described itself.
+func TestBrokenLinks(t *testing.T) {
+	t.Parallel()
+	for _, target := range []string{"", "/link", "/./link/"} {
+		d := &daemon{broken: &target}
+		f := &files{server: d.server(t), life: t.Context()}
+		_, err := f.stat(t.Context(), "/link", true)
+		must.Is(t, err, fs.ErrNotExist)
+		info, err := f.stat(t.Context(), "/link", false)
+		if must.Do(t, err); info.Mode&fs.ModeSymlink == 0 || len(d.users) != 2 {
+			t.Errorf("%q: got %+v after %d requests, want the link after one", target, info, len(d.users)-1)
+		}
+	}
+}
 
 // TestRelaysThatFail checks the reason of a relay that has not connected, and the end of one that has.
 func TestRelaysThatFail(t *testing.T) {
@@ -270,6 +293,10 @@ func TestRelaysThatFail(t *testing.T) {
 	cancel(mine)
 	r := newSocketRelay(ended)
 	must.Do(t, r.output(make([]byte, maxProfile)))
+	whole := newSocketRelay(ended)
+	if must.Do(t, whole.output(append(make([]byte, maxProfile+1), whole.marker...))); !whole.opened {
+		t.Error("a marker after a long profile was not found")
+	}
 	if err := r.output([]byte("x")); err == nil || !strings.Contains(err.Error(), "profile") {
 		t.Errorf("a profile of more than the most: got error %v", err)
 	}
@@ -324,6 +351,10 @@ func TestSignalsOfNoProcess(t *testing.T) {
 		c.pid = pid
 		for name, known := range map[string]bool{"TERM": true, "": false, "NOPE": false, "9": false, "KILL; true": false} {
 			d.ran = nil
+			if !c.mu.TryLock() {
+				t.Fatal("a signal keeps the lock")
+			}
+			c.mu.Unlock()
 			if got := c.signal(t.Context(), name); got != (known && pid > 0) || got != (len(d.ran) == 1) {
 				t.Errorf("%q to the process %d: got %v, and ran %q", name, pid, got, d.ran)
 			} else if want := "kill -s TERM -- -7 2>/dev/null || kill -s TERM -- 7"; got && !strings.Contains(d.ran[0], want) {
@@ -348,8 +379,11 @@ func TestUsersOfFiles(t *testing.T) {
 		return func() {
 			r, err := f.read("/f", offset)
 			must.Do(t, err)
-			_, err = io.Copy(io.Discard, r)
+			text, err := io.ReadAll(r)
 			must.Do(t, errors.Join(err, r.Close()))
+			if tail := strings.Contains(strings.Join(d.ran, ""), "tail"); len(text) == 0 || (string(text) == "text") != (offset > 0) || tail != (offset > 0) {
+				t.Errorf("from %d on: got %q, and ran %q", offset, text, d.ran)
+			}
 		}
 	}
 	for name, tt := range map[string]struct {
@@ -357,6 +391,7 @@ func TestUsersOfFiles(t *testing.T) {
 		requests int
 	}{
 		"a link":        {func() { _, _ = f.stat(t.Context(), "/link", true) }, 2},
+		"a signal":      {func() { (&session{server: f.server, pid: 7}).signal(t.Context(), "TERM") }, 1},
 		"a list":        {func() { _, _ = f.Filelist(sftp.NewRequest("List", "/link")) }, 1},
 		"a file":        {read(0), 1},
 		"a part":        {read(9), 1},
@@ -368,7 +403,7 @@ func TestUsersOfFiles(t *testing.T) {
 			_, _ = (&session{server: f.server, channel: channel{read: func() error { return io.EOF }}}).sftp(t.Context())
 		}, 1},
 	} {
-		d.users = nil
+		d.users, d.ran = nil, nil
 		tt.do()
 		if len(d.users) < tt.requests || slices.ContainsFunc(d.users, func(user string) bool { return user != "u" }) {
 			t.Errorf("%s: got requests of %q, want at least %d of the session's user", name, d.users, tt.requests)
@@ -379,28 +414,30 @@ func TestUsersOfFiles(t *testing.T) {
 // TestAppends checks from which byte on a client may write to a file that exists.
 func TestAppends(t *testing.T) {
 	t.Parallel()
-	const write, appended, created = 2, 2 | 4, 2 | 4 | 8 // of the protocol
-	for flags, want := range map[uint32]int64{write: 0, appended: 3, created: 3} {
+	const write, appended, created, truncated, exclusive = 2, 2 | 4, 2 | 4 | 8, 2 | 16, 2 | 32 // of the protocol
+	for flags, want := range map[uint32]int64{write: 0, appended: 3, created: 3, truncated: 0, exclusive: 0} {
 		f := &files{server: (&daemon{}).server(t), life: t.Context(), writing: map[string]*writer{}}
 		request := sftp.NewRequest("Open", "/f")
 		request.Flags = flags
 		to, err := f.Filewrite(request)
 		must.Do(t, err)
-		if w := to.(*opened); w.first != want || w.upload != nil {
-			t.Errorf("the flags %d: writes from %d on, and the file is emptied: %v; want from %d on", flags, w.first, w.upload != nil, want)
+		w := to.(*opened)
+		if emptied := w.upload != nil; w.first != want || emptied != (flags == truncated) {
+			t.Errorf("the flags %d: writes from %d on, and the file is emptied: %v; want from %d on", flags, w.first, emptied, want)
 		}
+		must.Do(t, w.Close())
 	}
 }
 
 // TestNewFiles checks what is done to a file that did not exist, for each way to open it.
 func TestNewFiles(t *testing.T) {
 	t.Parallel()
-	const created, appended = 2 | 8, 2 | 8 | 4 // of the protocol
+	const created, appended, exclusive = 2 | 8, 2 | 8 | 4, 2 | 8 | 32 // of the protocol
 	for _, test := range []struct {
 		flags uint32
 		attrs string
 		want  string // that ran
-	}{{created, "", ""}, {appended, "", ""}, {created, "\x00\x00\x01\xa4", ""}, {created, "\x00\x00\x01\x80", "chmod 0600 -- /f"}, {created, "\x00\x00\x01\xff", "chmod 0755 -- /f"}} {
+	}{{created, "", ""}, {appended, "", ""}, {exclusive, "", ""}, {created, "\x00\x00\x01\xa4", ""}, {created, "\x00\x00\x01\x80", "chmod 0600 -- /f"}, {created, "\x00\x00\x01\xff", "chmod 0755 -- /f"}} {
 		d := &daemon{output: "text", stat: rpc.NewError(rpc.CodeNotFound, errors.New("none"))}
 		f := &files{server: d.server(t), life: t.Context(), writing: map[string]*writer{}}
 		request := sftp.NewRequest("Open", "/f")
@@ -436,3 +473,57 @@ type failingChannel struct {
 }
 
 func (f failingChannel) Write([]byte) (int, error) { return 0, f.err }
+
+// TestSftpOfASession checks that each kind of request of a client is answered.
+func TestSftpOfASession(t *testing.T) {
+	t.Parallel()
+	d := &daemon{output: "text", kind: filesystem.FileType_FILE_TYPE_FILE}
+	in, toServer := io.Pipe()
+	fromServer, out := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := (&session{server: d.server(t), channel: piped{in: in, out: out}}).sftp(t.Context())
+		ended <- err
+	}()
+	client, err := sftp.NewClientPipe(fromServer, toServer)
+	must.Do(t, err)
+	if home, err := client.Getwd(); home != "/f" || err != nil {
+		t.Errorf("the home is %q, error %v", home, err)
+	}
+	if info, err := client.Stat("/f"); err != nil || info.Size() != 3 {
+		t.Errorf("got %+v and error %v", info, err)
+	}
+	found, err := client.ReadDir("/f")
+	if must.Do(t, err); len(found) != 2 || found[0].Name() != "a" || found[1].Name() != "b" {
+		t.Errorf("got the list %v", found)
+	}
+	must.Do(t, client.Remove("/f"))
+	if len(d.ran) != 1 || !strings.Contains(d.ran[0], "rm -- /f") {
+		t.Errorf("ran %q", d.ran)
+	}
+	file, err := client.Open("/f")
+	must.Do(t, err)
+	text, err := io.ReadAll(file)
+	if must.Do(t, errors.Join(err, file.Close())); !strings.Contains(string(text), `"name":"f"`) {
+		t.Errorf("read %q", text)
+	}
+	file, err = client.OpenFile("/f", os.O_WRONLY|os.O_TRUNC)
+	must.Do(t, err)
+	_, err = file.Write([]byte("new"))
+	must.Do(t, errors.Join(err, file.Close()))
+	must.Do(t, toServer.Close())
+	must.Do(t, <-ended)
+	_ = out.Close()
+	_ = client.Close() // the server has ended
+}
+
+// piped is a channel of two pipes.
+type piped struct {
+	ssh.Channel
+	in  *io.PipeReader
+	out *io.PipeWriter
+}
+
+func (p piped) Read(b []byte) (int, error)  { return p.in.Read(b) }
+func (p piped) Write(b []byte) (int, error) { return p.out.Write(b) }
+func (p piped) Close() error                { return errors.Join(p.in.Close(), p.out.Close()) }

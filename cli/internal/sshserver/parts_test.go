@@ -421,8 +421,19 @@ func TestVariablesAreBounded(t *testing.T) {
 		}
 	}
 	c := &session{envs: map[string]string{}}
+	for name, value := range map[string]string{"1A": "", "": "", "A": "a\x00b"} {
+		if set(c, name, value) {
+			t.Errorf("the variable %q=%q was accepted", name, value)
+		}
+	}
 	if c.setEnv([]byte("damaged")) || set(c, "LANGUAGE_", "") != true || set(c, "LANG", "") || set(c, "LC_X", "") {
 		t.Errorf("got the variables %v", c.envs)
+	}
+	c = &session{envs: map[string]string{}}
+	for n := range maxEnvs + 1 {
+		if got := set(c, fmt.Sprintf("A%d", n), ""); got != (n < maxEnvs) {
+			t.Errorf("the variable %d of at most %d is accepted: %v", n+1, maxEnvs, got)
+		}
 	}
 }
 

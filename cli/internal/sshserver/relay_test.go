@@ -407,6 +407,13 @@ func TestRefusedPorts(t *testing.T) {
 			}
 		}
 	}
+	for _, port := range []uint32{1, 65535} { // no sandbox has it
+		j := &journal{began: time.Now()}
+		(&daemon{}).server(t).forward(t.Context(), &offer{journal: j, data: ssh.Marshal(forwardRequest{Host: "localhost", Port: port})})
+		if got := strings.Join(j.events, "; "); !strings.Contains(got, " rejected: message of ") {
+			t.Errorf("the port %d: got %q, want the reason of the sandbox", port, got)
+		}
+	}
 	j := &journal{began: time.Now()}
 	(&server{}).forward(t.Context(), &offer{journal: j, data: []byte("damaged")})
 	if len(j.events) != 1 || !strings.HasSuffix(j.events[0], " rejected: not a port") {
@@ -455,12 +462,81 @@ func TestRelaysThatDoNotStart(t *testing.T) {
 	t.Parallel()
 	for name, data := range map[string][]byte{"refused": nil, "damaged": []byte("damaged")} {
 		j, broke := &journal{began: time.Now()}, 0
-		s := (&daemon{}).server(t)
+		d := &daemon{}
+		s := d.server(t)
 		s.Broke = func() { broke++ }
 		s.forwardSocket(t.Context(), &offer{journal: j, data: data})
 		want := map[string]string{"refused": " rejected: message of ", "damaged": " rejected: not a path"}[name]
 		if len(j.events) != 1 || !strings.Contains(j.events[0], want) || (broke == 1) != (name == "refused") {
 			t.Errorf("%s: got %q, and the sandbox was looked at %d times, want %q", name, j.events, broke, want)
 		}
+		if slices.ContainsFunc(d.users, func(user string) bool { return user != "u" }) {
+			t.Errorf("%s: requests of %q, want the session's user", name, d.users)
+		}
 	}
+}
+
+// typed is an offer of another kind.
+type typed struct {
+	*offer
+	kind string
+}
+
+func (o typed) ChannelType() string { return o.kind }
+
+// TestKindsOfChannels checks how each kind of channel is served, and the place that it takes meanwhile.
+func TestKindsOfChannels(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		kind  string
+		taken int // of two places
+		want  string
+	}{
+		{"direct-tcpip", 0, "rejected: not a port"}, {"direct-streamlocal@openssh.com", 1, "rejected: not a path"}, {"session", 1, "accepted"},
+		{"session", 2, "rejected: e2bctl serves at most 2 sessions and forwarded connections at once"}, {"x11", 0, "rejected: e2bctl has sessions and forwards ports and sockets of the sandbox"},
+	} {
+		s := &server{slots: make(chan struct{}, 2)}
+		for range tt.taken {
+			s.slots <- struct{}{}
+		}
+		j := &journal{began: time.Now()}
+		s.open(t.Context(), typed{&offer{journal: j, data: []byte("damaged"), refuses: errors.New("gone")}, tt.kind})
+		s.running.Wait()
+		if len(j.events) != 1 || !strings.HasSuffix(j.events[0], " "+tt.want) || len(s.slots) != tt.taken {
+			t.Errorf("%s with %d places taken: got %q, and %d are taken, want %q", tt.kind, tt.taken, j.events, len(s.slots), tt.want)
+		}
+	}
+}
+
+// TestPartsOfFiles checks that what is written into a file reaches its program, and that the program of a read ends with that.
+func TestPartsOfFiles(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		j := &journal{began: time.Now()}
+		d := &relayDaemon{journal: j, killed: make(chan struct{}), play: func(r *playedRelay) error {
+			select {
+			case <-r.cut:
+				r.note("cut")
+			case <-time.After(time.Second):
+			}
+			return r.exit(0, "")
+		}}
+		f := &files{server: &server{Config: Config{Sandbox: cmdtest.PipedSandbox(t, daemonOf(d))}, user: "u"}, life: t.Context()}
+		u := f.write("/f", 9, false)
+		_, err := u.Write([]byte("text"))
+		must.Do(t, errors.Join(err, u.end(nil)))
+		if diff := cmp.Diff([]string{"0s input text", "0s end of input"}, j.all()); diff != "" {
+			t.Errorf("events of a write (-want +got):\n%s", diff)
+		}
+		j.events = nil
+		r, err := f.read("/f", 9)
+		must.Do(t, err)
+		synctest.Wait()
+		must.Do(t, r.Close())
+		events := j.all()
+		slices.Sort(events) // the two come together
+		if diff := cmp.Diff([]string{"1s SIGNAL_SIGKILL", "1s cut"}, events); diff != "" {
+			t.Errorf("events of a read that was left (-want +got):\n%s", diff)
+		}
+	})
 }

@@ -174,13 +174,61 @@ func TestProgramsOfSessions(t *testing.T) {
 func TestProgramsThatDoNotStart(t *testing.T) {
 	t.Parallel()
 	s := (&daemon{}).server(t)
-	for _, run := range []func(context.Context, string) (exit, error){
-		(&session{server: s, channel: &client{}}).command, (&session{server: s, pty: &terminalRequest{}}).terminal,
-	} {
+	inTerminal := &session{server: s, pty: &terminalRequest{}}
+	for _, run := range []func(context.Context, string) (exit, error){(&session{server: s, channel: &client{}}).command, inTerminal.terminal} {
 		end, err := run(t.Context(), "line")
 		must.Is(t, err, sandbox.ErrForbidden)
 		if end != (exit{}) {
 			t.Errorf("ended with %+v, want nothing", end)
+		}
+	}
+	if !inTerminal.mu.TryLock() {
+		t.Error("a terminal keeps the lock")
+	}
+}
+
+// TestTerminalOfAClientThatReadsNothing checks that a terminal ends when its client takes nothing, and with that error.
+func TestTerminalOfAClientThatReadsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		j := &journal{began: time.Now()}
+		d := &playedDaemon{journal: j, events: []*process.ProcessEvent{printed("", "", "text"), exitEvent(3)}, killed: make(chan struct{})}
+		s := &server{Config: Config{Sandbox: cmdtest.PipedSandbox(t, daemonOf(d))}, user: "u"}
+		broken := errors.New("broken")
+		c := &session{server: s, channel: refusing{&client{in: strings.NewReader("")}, broken}, envs: map[string]string{}, pty: &terminalRequest{Term: "xterm", Cols: 7, Rows: 9}}
+		end, err := c.terminal(t.Context(), "a line")
+		if must.Is(t, err, broken); end != (exit{}) {
+			t.Errorf("ended with %+v", end)
+		}
+		s.running.Wait()
+		want := []string{`0s start ["-l" "-c" "a line"] as u with map[LANG:C.UTF-8 LC_ALL:C.UTF-8 TERM:xterm] in 7x9`, "1s SIGNAL_SIGKILL"}
+		if diff := cmp.Diff(want, j.all()); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// refusing is a client that takes no output.
+type refusing struct {
+	*client
+	err error
+}
+
+func (r refusing) Write([]byte) (int, error) { return 0, r.err }
+
+// TestLinesOfSessions checks which line each request runs without a terminal.
+func TestLinesOfSessions(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[string]string{"exec": "-l -c sftp", "shell": "-l -c exec bash"} {
+		d := &daemon{output: "text"}
+		c := &session{server: d.server(t), channel: &client{journal: &journal{}, in: strings.NewReader("")}, envs: map[string]string{}}
+		run, ok := c.handle(t.Context(), &ssh.Request{Type: kind, Payload: ssh.Marshal(struct{ Text string }{"sftp"})})
+		if !ok || run == nil {
+			t.Fatalf("%s was refused", kind)
+		}
+		_, _ = run(t.Context()) // its input is not taken
+		if len(d.ran) != 1 || !strings.HasSuffix(d.ran[0], want) {
+			t.Errorf("%s: ran %q, want %s", kind, d.ran, want)
 		}
 	}
 }
