@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
@@ -165,6 +167,10 @@ func TestLogs(t *testing.T) {
 
 func TestDecode(t *testing.T) {
 	t.Parallel()
+	var unset any
+	if err := new(Execution).Decode(&unset); !errors.Is(err, api.ErrInvalidArgument) || !strings.Contains(err.Error(), "there is none") {
+		t.Errorf("code without a value: got error %v", err)
+	}
 	text := func(s string) map[string]json.RawMessage {
 		data, _ := json.Marshal(s)
 		return map[string]json.RawMessage{"text/plain": data}

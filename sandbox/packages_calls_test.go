@@ -293,6 +293,9 @@ func TestLock(t *testing.T) {
 		if (err == nil) != (tt.text == "") || err != nil && !strings.Contains(err.Error(), tt.text) || len(s.runs) != tt.runs {
 			t.Errorf("%s: got error %v, after the runs %q", name, err, s.runs)
 		}
+		if tt.runs > 0 {
+			patience.Until(t, name+": the directory is removed", func() bool { s.filesMu.Lock(); defer s.filesMu.Unlock(); return s.removed == s.directory })
+		}
 		if tt.runs > 0 && (s.runs[0] != "install --dry-run --prefer-binary --report D/report.json "+strings.Join(tt.require, " ") || !strings.HasPrefix(output.String(), "out\n")) {
 			t.Errorf("%s: got the runs %q and output %q", name, s.runs, output.String())
 		}

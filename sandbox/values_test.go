@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
@@ -260,6 +262,24 @@ func TestTypesOfFiles(t *testing.T) {
 		if got := newFileInfo(&filesystem.EntryInfo{Name: "a", Type: kind}).Type; got != want {
 			t.Errorf("%v: got %v, want %v", kind, got, want)
 		}
+	}
+	all := &filesystem.EntryInfo{
+		Name: "a", Path: "/d/a", Type: filesystem.FileType_FILE_TYPE_DIRECTORY, Size: 3, Permissions: "Lrwxr-x---", Mode: 0o750, Owner: "me", Group: "us",
+		Metadata: map[string]string{"k": "v"}, ModifiedTime: timestamppb.New(testTime), SymlinkTarget: new("/to"),
+	}
+	want := &FileInfo{
+		Name: "a", Path: "/d/a", Type: TypeSymlink, TargetType: TypeDir, SymlinkTarget: "/to", Size: 3, Permissions: "Lrwxr-x---", Mode: fs.ModeSymlink | 0o750,
+		Owner: "me", Group: "us", Metadata: map[string]string{"k": "v"}, ModTime: testTime,
+	}
+	if diff := cmp.Diff(want, newFileInfo(all)); diff != "" {
+		t.Errorf("all fields (-want +got):\n%s", diff)
+	}
+	all.Permissions = "drwxr-x---"
+	if got := newFileInfo(all).Mode; got&fs.ModeSymlink == 0 {
+		t.Errorf("a link to a directory: got the mode %v", got)
+	}
+	if got := newFileInfo(&filesystem.EntryInfo{}); !got.ModTime.IsZero() || got.Mode != 0 || got.TargetType != "" {
+		t.Errorf("an entry without fields: got %+v", got)
 	}
 }
 
