@@ -21,7 +21,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/internal/must"
-	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -68,7 +67,6 @@ func serve(t testing.TB, token string, options ...func(*Options)) *ports {
 	must.Do(t, err)
 	interpreter, jupyter := httptest.NewServer(s.Interpreter()), httptest.NewServer(s.Jupyter())
 	p := &ports{Server: s, interpreter: interpreter.URL, jupyter: jupyter.URL, client: interpreter.Client()}
-	p.client.Timeout = patience.Limit // for an answer that does not end
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
