@@ -71,14 +71,34 @@ func (f *fullAfter) Write(p []byte) (int, error) {
 func TestCodeWriterOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	for n := range 4 {
-		w := &codeWriter{w: &fullAfter{n}, terminal: true}
+		disk := &fullAfter{n}
+		w := &codeWriter{w: disk, terminal: true}
 		_, err := w.Write([]byte("a\xe2")) // its last byte waits for others
-		errs := []error{err, w.println("b"), w.println("c")}
+		errs := []error{err, w.println("b"), nil}
+		if n == 1 && disk.n != -1 {
+			t.Errorf("got %d more writes after the end of a part that failed", -1-disk.n)
+		}
+		errs[2] = w.println("c")
 		for i, writes := range []int{0, 2, 3} { // println first ends the part
 			if failed := errors.Is(errs[i], syscall.ENOSPC); failed != (n <= writes) || !failed && errs[i] != nil {
 				t.Errorf("full after %d writes: got %v", n, errs)
 			}
 		}
+	}
+}
+
+// TestCodeWriterToAFile checks that a file gets the bytes of the code as they are.
+func TestCodeWriterToAFile(t *testing.T) {
+	t.Parallel()
+	var file strings.Builder
+	w := &codeWriter{w: &file}
+	for _, part := range []string{"\x1b[31m\xe2", "\x82\xac\x00"} {
+		_, err := w.Write([]byte(part))
+		must.Do(t, err)
+	}
+	must.Do(t, w.println("end"))
+	if got, want := file.String(), "\x1b[31m\xe2\x82\xac\x00end\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
