@@ -101,7 +101,7 @@ func TestOddServersInTOML(t *testing.T) {
 	t.Parallel()
 	f := &tomlFormat{servers: "s"}
 	for _, text := range []string{
-		"", "'", `"`, `C:\new\"one"`, `it's "C:\u0041"`, "two\nlines", "a\r\n\t\x00\x1f\x7f\b", "'''", `"""`, "# none", "[s.e]", "é ☃ 😀\u2028\ufeff", "$HOME",
+		"", "'", `"`, `C:\new\"one"`, `it's "C:\u0041"`, "two\nlines", "a\r\n\t\x00\x1f\x7f\b", "'''", `"""`, "a\x7f", "a\x1f", "'\x7f", "'\x1f ", "# none", "[s.e]", "é ☃ 😀\u2028\ufeff", "$HOME",
 	} {
 		s := server{Command: text, Args: []string{text, "x", text}, Variables: []string{text}}
 		made, err := changed(f, []byte("a = 1\r\n"), "e", s)

@@ -124,7 +124,7 @@ func TestProxyFlag(t *testing.T) {
 	const badName, badCommand = "want a name of letters, digits and underscores, and a command", "want a command behind the ="
 	var p proxies
 	for _, tt := range []struct{ text, err string }{
-		{`a=one 'two three' $HOME`, ""}, {`B_2=one`, ""}, {`a=one`, "the name a is given twice"}, {`=one`, badName}, {`2b=one`, badName}, {`b c=one`, badName},
+		{`a=one 'two three' $HOME`, ""}, {`B_2=one`, ""}, {`a=one`, "the name a is given twice"}, {`=one`, badName}, {`2b=one`, badName}, {`0b=one`, badName}, {`9b=one`, badName}, {`b c=one`, badName},
 		{`d=`, badCommand}, {`d=  `, badCommand}, {`d`, badCommand}, {"d=one 'two", "failed to process"},
 	} {
 		if err := p.Set(tt.text); (err == nil) != (tt.err == "") || err != nil && !strings.HasPrefix(err.Error(), tt.err) {
