@@ -20,6 +20,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
+// leftBehind are terminals with a read that has no answer. As in the command, the end of the process closes them.
+var leftBehind []*os.File
+
 // TestPasswordOnATerminal checks that a terminal does not show the answer to a question for a password, and that it shows
 // what is typed again afterwards, even if nobody has answered.
 func TestPasswordOnATerminal(t *testing.T) {
@@ -29,10 +32,18 @@ func TestPasswordOnATerminal(t *testing.T) {
 	screen, watched := new(cmdtest.Output), make(chan struct{})
 	go func() {
 		defer close(watched)
-		_, _ = io.Copy(screen, keyboard)
+		for part := make([]byte, 100); !strings.HasSuffix(screen.String(), "[end]"); {
+			n, err := keyboard.Read(part)
+			_, _ = screen.Write(part[:n])
+			if err != nil {
+				return
+			}
+		}
 	}()
+	leftBehind = append(leftBehind, tty)
 	t.Cleanup(func() {
-		must.Do(t, tty.Close())
+		_, err := io.WriteString(tty, "[end]")
+		must.Do(t, err)
 		<-watched
 		must.Do(t, keyboard.Close())
 	})

@@ -215,7 +215,7 @@ func TestUpWithoutOutput(t *testing.T) {
 	dir := fresh(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &cmdtest.Output{Err: syscall.ENOSPC, Seen: cancel}
-	stderr, err := up(ctx, out, "--ephemeral", "-q", "-o", "json", "--log", "log")
+	stderr, err := up(ctx, out, "--ephemeral", "-o", "json", "--log", "log")
 	must.Is(t, err, syscall.ENOSPC)
 	var got localcloud.Record
 	must.Do(t, json.Unmarshal([]byte(out.String()), &got))
