@@ -45,7 +45,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// beCloud has the place of a local cloud until a signal arrives. The variables in its record are its arguments.
+// beCloud has the place of a local cloud until a signal arrives, or its test must have ended. The variables in its record are its
+// arguments.
 func beCloud(text string) error {
 	var record localcloud.Record
 	if err := json.Unmarshal([]byte(text), &record); err != nil {
@@ -56,6 +57,8 @@ func beCloud(text string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, 2*patience.Limit)
+	defer cancel()
 	place, err := localcloud.FindFree(ctx, record.State)
 	if err != nil {
 		return err
