@@ -84,9 +84,11 @@ func TestPublishedPorts(t *testing.T) {
 	if !strings.HasPrefix(address, "http://127.0.0.1:") {
 		t.Errorf("got the address %s", address)
 	}
-	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(address, "http://"))
-	must.Do(t, err)
-	must.Do(t, errors.Join(conn.Close(), end()))
+	if other, err := new(net.ListenConfig).Listen(t.Context(), "tcp", strings.TrimPrefix(address, "http://")); err == nil {
+		t.Errorf("nothing listens at %s", address)
+		must.Do(t, other.Close())
+	}
+	must.Do(t, end())
 	cmdtest.Refuses(t, address)
 	if address, _, err := forward(t.Context(), sb, 0); err == nil || address != "" {
 		t.Errorf("no port: got the address %s and error %v", address, err)
