@@ -20,7 +20,7 @@ import (
 
 // The tests of this file run before the parallel ones: a mistake that they find at once would make those wait.
 
-// keeps calls functions one after the other, each of which must leave the lock free.
+// keeps calls functions one after the other. Each must leave the lock free.
 func keeps(t *testing.T, mu *sync.Mutex, steps ...func()) {
 	t.Helper()
 	for n, step := range steps {
