@@ -242,12 +242,16 @@ func TestStreamsThatEndAtOnce(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newPipedService(t)
+			var mu sync.Mutex // requests that were given up may still be served
 			streams, sent, id := 0, 0, ""
 			s.raw = func(_ http.ResponseWriter, r *http.Request) bool {
+				mu.Lock()
+				defer mu.Unlock()
 				id = cmp.Or(r.Header.Get(protocol.HeaderOutputOf), id)
 				return false
 			}
 			serve := func(header http.Header, send func(*process.ProcessEvent) error) error {
+				mu.Lock()
 				streams++
 				header.Set(protocol.HeaderOutputFrom, fmt.Sprint(sent))
 				header.Set(protocol.HeaderOutputOf, id)
@@ -259,6 +263,7 @@ func TestStreamsThatEndAtOnce(t *testing.T) {
 				if streams == tt.ends {
 					events = append(events, endEvent(0))
 				}
+				mu.Unlock()
 				for _, e := range events {
 					if err := send(e); err != nil {
 						return err
@@ -274,6 +279,8 @@ func TestStreamsThatEndAtOnce(t *testing.T) {
 			}
 			begun := time.Now()
 			result, err := s.sandbox().Commands.Run(t.Context(), "work", nil)
+			mu.Lock()
+			defer mu.Unlock()
 			if streams != tt.want || (err == nil) != (tt.ends > 0) || err != nil && !errors.Is(err, ErrCommandLost) {
 				t.Errorf("%s: got error %v after %d streams, want %d", name, err, streams, tt.want)
 			}
