@@ -199,15 +199,34 @@ func TestCloseDuringKill(t *testing.T) {
 		synctest.Wait()
 		go func() { closed <- s.Registry.Close() }()
 		synctest.Wait()
-		if len(closed) != 0 {
-			t.Error("Close returned before the sandbox had ended")
-		}
 		release()
 		must.Do(t, errors.Join(<-killed, <-closed))
 		must.Do(t, s.Close()) // counts the reported ends
 		if _, err := s.Get(id); reasonOf(err) != lifecycle.Killed {
 			t.Errorf("got error %v, want that it was killed", err)
 		}
+	})
+}
+
+// TestCloseAwaitsKills checks that a registry closes only after the end of a sandbox that is being killed was reported.
+func TestCloseAwaitsKills(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		reported := make(chan struct{})
+		r := lifecycle.New(lifecycle.Options{
+			Store: store.Temporary(t.TempDir()), Launch: (&lifecycletest.Fakes{}).Launch, Ended: func(string) { <-reported },
+		})
+		sb := create(t, r, time.Hour)
+		killed, closed := make(chan error, 1), make(chan error, 1)
+		go func() { killed <- r.Kill(sb.ID) }()
+		synctest.Wait()
+		go func() { closed <- r.Close() }()
+		synctest.Wait()
+		if len(closed) > 0 {
+			t.Error("the registry has closed, and the end of the sandbox is not reported")
+		}
+		close(reported)
+		must.Do(t, errors.Join(<-killed, <-closed))
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // logging returns a log, and the option with which a registry writes it.
@@ -96,20 +98,47 @@ func TestLastingResizeIsNotStored(t *testing.T) {
 	}
 }
 
-// TestCloseDuringTakeover checks that a registry can close while another server changes the record of its sandbox.
-// The race detector looks at it.
+// TestCloseDuringTakeover checks that another server can change the record of a sandbox while its registry closes, and saves
+// other sandboxes first. The race detector looks at it.
 func TestCloseDuringTakeover(t *testing.T) {
 	t.Parallel()
-	for range 20 {
-		durable, err := store.Open(t.Context(), t.TempDir())
+	durable, err := store.Open(t.Context(), t.TempDir())
+	must.Do(t, err)
+	c := &cluster{records: map[string]engine.Record{}}
+	release := make(chan struct{})
+	var saving atomic.Int64
+	plain := &lifecycletest.Fakes{Hook: func(_ context.Context, _ string, op lifecycletest.Operation) error {
+		if op == lifecycletest.Healthy { // with which a pause begins
+			saving.Add(1)
+			<-release
+		}
+		return nil
+	}}
+	var ids []string
+	a := c.registry(t, func(o *lifecycle.Options) {
+		lasting := o.Launch
+		o.Store, o.MaxSandboxes = durable, 3
+		o.Launch = func(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
+			if len(ids) < 2 {
+				return plain.Launch(ctx, spec)
+			}
+			return lasting(ctx, spec)
+		}
+	})
+	for range 3 {
+		sb, err := a.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, AutoPause: true})
 		must.Do(t, err)
-		c := &cluster{records: map[string]engine.Record{}}
-		a := c.registry(t, func(o *lifecycle.Options) { o.Store = durable })
-		sb := create(t, a, time.Hour)
-		b := c.registry(t)
-		must.Do(t, b.SetLifetime(sb.ID, 2*time.Hour))
-		must.Do(t, errors.Join(end(t, a), end(t, b), durable.Close()))
+		ids = append(ids, sb.ID)
 	}
+	b := c.registry(t)
+	closed := make(chan error, 1)
+	go func() { closed <- end(t, a) }()
+	patience.Until(t, "two sandboxes are being saved", func() bool { return saving.Load() == 2 })
+	for n := range 100 { // the third waits for them
+		must.Do(t, b.SetLifetime(ids[2], time.Duration(n+1)*time.Minute))
+	}
+	close(release)
+	must.Do(t, errors.Join(patience.Receive(t, "the end of the registry", closed), end(t, b), durable.Close()))
 }
 
 // TestLastingFailures checks faults of the engine that lose no sandbox, and that they are logged.
