@@ -363,7 +363,7 @@ func TestCloseEndsWorkInTheBackground(t *testing.T) {
 	}
 }
 
-// runAndCancel gives up a command. The kill of the command follows in the background.
+// runAndCancel starts a command and cancels the call. The kill of the command follows in the background.
 func runAndCancel(t *testing.T, sb *Sandbox) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error, 1)

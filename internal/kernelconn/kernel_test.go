@@ -315,7 +315,7 @@ func TestUnreadDeath(t *testing.T) {
 	}
 }
 
-// TestTurnIsGivenBack checks that a call that cannot begin gives its turn back.
+// TestTurnIsGivenBack checks that a call that cannot begin leaves the turn to the next one.
 func TestTurnIsGivenBack(t *testing.T) {
 	t.Parallel()
 	onClock(t, func(t *testing.T, s *server) {

@@ -137,7 +137,7 @@ func TestDockerfileRefuses(t *testing.T) {
 	}
 }
 
-// TestDockerfileTells checks that an error names the line of a bad word, and gives the advice for an instruction.
+// TestDockerfileTells checks that an error names the line of a bad word, and says how an instruction can be mended.
 func TestDockerfileTells(t *testing.T) {
 	t.Parallel()
 	// A word with an open brace is wrong in every place for a word.
