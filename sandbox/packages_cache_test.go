@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/fdtest"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -191,11 +192,8 @@ func TestCachedWheelsAreBrought(t *testing.T) {
 		if want := []string{"root /w/a.whl"}; !slices.Equal(paths, want) {
 			t.Errorf("%d: got the uploads %q, want %q", status, paths, want)
 		}
-		open, _ := os.ReadDir("/proc/self/fd") // on Linux
-		for _, fd := range open {
-			if to, _ := os.Readlink("/proc/self/fd/" + fd.Name()); strings.HasPrefix(to, p.wheels.directory+"/") {
-				t.Errorf("%d: %s is still open", status, to)
-			}
+		if open := fdtest.Open(t, p.wheels.directory); len(open) > 0 {
+			t.Errorf("%d: %q are still open", status, open)
 		}
 	}
 }

@@ -1,23 +1,18 @@
 package template
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/fdtest"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// wantClosed checks that neither a directory nor a file in it is open.
+// wantClosed checks that neither a directory of this machine nor a file in it is open.
 func wantClosed(t *testing.T, what, dir string) {
 	t.Helper()
-	open, err := filepath.Glob("/proc/self/fd/*")
-	must.Do(t, err)
-	for _, file := range open {
-		if name, err := os.Readlink(file); err == nil && (name == dir || strings.HasPrefix(name, dir+"/")) {
-			t.Errorf("%s: %s is open", what, name)
-		}
+	if open := fdtest.Open(t, dir); len(open) > 0 {
+		t.Errorf("%s: %q are open", what, open)
 	}
 }
 

@@ -3,9 +3,9 @@ package cmdutil
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/fdtest"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -35,12 +35,8 @@ func TestIDFilesAreClosed(t *testing.T) {
 		if tt.opens {
 			files.close()
 		}
-		open, err := filepath.Glob("/proc/self/fd/*")
-		must.Do(t, err)
-		for _, file := range open {
-			if to, err := os.Readlink(file); err == nil && strings.HasPrefix(to, dir+"/") {
-				t.Errorf("%s: %s is open", name, to)
-			}
+		if open := fdtest.Open(t, dir); len(open) > 0 {
+			t.Errorf("%s: %q are open", name, open)
 		}
 	}
 }

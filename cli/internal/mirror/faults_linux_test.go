@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/fdtest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -190,20 +191,6 @@ func TestWatchEnds(t *testing.T) {
 	}
 }
 
-// openBelow returns the files of a directory that this process has open.
-func openBelow(t *testing.T, dir string) (open []string) {
-	t.Helper()
-	all, err := os.ReadDir("/proc/self/fd")
-	must.Do(t, err)
-	for _, entry := range all {
-		// A file that was closed meanwhile has no target.
-		if target, _ := os.Readlink(filepath.Join("/proc/self/fd", entry.Name())); strings.HasPrefix(target, dir) {
-			open = append(open, target)
-		}
-	}
-	return open
-}
-
 // TestNothingStaysOpen checks that a mirror closes each file and directory of this machine, however it ends.
 func TestNothingStaysOpen(t *testing.T) {
 	t.Parallel()
@@ -232,7 +219,7 @@ func TestNothingStaysOpen(t *testing.T) {
 			if err := end.run(m); !errors.Is(err, end.want) && (err == nil || !errors.Is(end.want, errAny)) {
 				t.Errorf("%s, pull %v: got error %v, want %v", end.name, pull, err, end.want)
 			}
-			if open := openBelow(t, local); len(open) > 0 {
+			if open := fdtest.Open(t, local); len(open) > 0 {
 				t.Errorf("%s, pull %v: %q stay open", end.name, pull, open)
 			}
 		}

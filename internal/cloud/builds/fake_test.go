@@ -26,6 +26,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/fdtest"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -313,9 +314,8 @@ func (s *server) balanced(t *testing.T, w *world) {
 			t.Errorf("layer %s has %d holders, want %d", id, n, named[id])
 		}
 	}
-	open, _ := filepath.Glob("/proc/self/fd/*") // other systems have none
-	for _, file := range open {
-		if name, err := os.Readlink(file); err == nil && strings.HasPrefix(name, s.dir) && strings.Contains(name, "/"+archiveName) {
+	for _, name := range fdtest.Open(t, s.dir) {
+		if strings.Contains(name, "/"+archiveName) {
 			t.Errorf("the archive %s is open", name)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
+	"github.com/e2bctl/e2bctl/internal/fdtest"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -169,13 +170,9 @@ func TestNothingStaysOpen(t *testing.T) {
 // openBelow returns the open files below a directory, and for each the number of its descriptors.
 func openBelow(t *testing.T, dir string) map[string]int {
 	t.Helper()
-	all, err := filepath.Glob("/proc/self/fd/*")
-	must.Do(t, err)
 	found := map[string]int{}
-	for _, file := range all {
-		if name, err := os.Readlink(file); err == nil && strings.HasPrefix(name, dir+"/") {
-			found[name]++
-		}
+	for _, name := range fdtest.Open(t, dir) {
+		found[name]++
 	}
 	return found
 }

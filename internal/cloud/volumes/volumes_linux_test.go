@@ -3,7 +3,6 @@ package volumes
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/fdtest"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -32,15 +32,11 @@ func openStore(t *testing.T, dir string) *store.Store {
 	return s
 }
 
-// wantClosed checks that nothing below a directory is open: neither files nor directories.
+// wantClosed checks that neither a directory nor anything below it is open.
 func wantClosed(t *testing.T, dir string) {
 	t.Helper()
-	open, err := filepath.Glob("/proc/self/fd/*")
-	must.Do(t, err)
-	for _, file := range open {
-		if name, err := os.Readlink(file); err == nil && strings.HasPrefix(name, dir+"/") {
-			t.Errorf("%s is open", name)
-		}
+	if open := fdtest.Open(t, dir); len(open) > 0 {
+		t.Errorf("%q are open", open)
 	}
 }
 

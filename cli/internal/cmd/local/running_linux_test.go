@@ -25,6 +25,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/fdtest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
@@ -423,11 +424,7 @@ func TestFollowedLog(t *testing.T) {
 	if got := all.String(); got != "two\nthree\nfour\n" || out.String() != "two\n" {
 		t.Errorf("got %q, and %q until the reader has ended", got, out)
 	}
-	files, err := filepath.Glob("/proc/self/fd/*")
-	must.Do(t, err)
-	for _, file := range files {
-		if to, err := os.Readlink(file); err == nil && to == log {
-			t.Errorf("the log is still open as %s", file)
-		}
+	if open := fdtest.Open(t, log); len(open) > 0 {
+		t.Error("the log is still open")
 	}
 }
