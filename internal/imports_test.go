@@ -122,6 +122,7 @@ var imports = map[string]string{
 	"internal/gen/filesystem/filesystemconnect": "internal/gen/filesystem",
 	"internal/gen/process":                      "",
 	"internal/gen/process/processconnect":       "internal/gen/process",
+	"internal/fdtest":                           "internal/must",
 	"internal/httpwait":                         "",
 	"internal/memtest":                          "",
 	"internal/must":                             "",
