@@ -250,6 +250,9 @@ func (c *conversion) env(n *parser.Node) error {
 		return err
 	}
 	args := values(n) // name, value and separator, in turn
+	if len(args) == 0 {
+		return errors.New("ENV without a name")
+	}
 	var pairs []string
 	known := maps.Clone(c.values)
 	for i := 0; i+2 < len(args); i += 3 {
@@ -278,8 +281,12 @@ func (c *conversion) arg(n *parser.Node) error {
 	if err := c.noFlags(n); err != nil {
 		return err
 	}
+	words := values(n)
+	if len(words) == 0 {
+		return errors.New("ARG without a name")
+	}
 	var pairs []string
-	for _, word := range values(n) {
+	for _, word := range words {
 		before, after, hasDefault := strings.Cut(word, "=")
 		key, err := c.resolved(before)
 		if err != nil {

@@ -116,6 +116,8 @@ var mistakes = map[string]string{
 	"FROM x\nRUNN x":                       "line 2: unknown instruction RUNN",
 	"FROM x\nCOPY a b c":                   "line 2: COPY of several sources wants a target that ends in /",
 	"FROM x\nADD --from=y a b":             "line 2: --from of ADD is not supported: use COPY",
+	"FROM x\nENV  \n":                      "line 2: ENV without a name",
+	"FROM x\nARG  \n":                      "line 2: ARG without a name",
 	"FROM x\nARG A=\nENV $A=x":             "line 3: ENV with an empty name",
 	"FROM x\nARG A=\nARG $A=x":             "line 3: ARG with an empty name",
 	"FROM x\nCOPY [\"<<A\", \"/b\"]":       "line 2: the here-document A has no text",
