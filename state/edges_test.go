@@ -39,6 +39,7 @@ func TestBoundsOfKinds(t *testing.T) {
 		"an exponent of Rat":        {rat("1E+100000"), rat("1E+100001")},
 		"the least exponent of Rat": {rat("1E-100000"), rat("1E-100001")},
 		"items of a deque":          {taken(state.Deque{Items: []any{1}, MaxLen: &one}), taken(state.Deque{Items: []any{1, 2}, MaxLen: &one})},
+		"digits of a negative int":  {fromJSON("-" + strings.Repeat("1", 4300)), fromJSON("-" + strings.Repeat("1", 4301))},
 		"digits of an int in JSON":  {fromJSON(strings.Repeat("1", 4300)), fromJSON(strings.Repeat("1", 4301))},
 		"lists in a list in JSON":   {fromJSON("[" + strings.Repeat("[],", 1000) + "[]]"), fromJSON(strings.Repeat("[", 1000) + strings.Repeat("]", 1000))},
 		"a code of a category":      {category(1), category(2)},

@@ -110,8 +110,8 @@ func (r *jsonReader) number() (any, error) {
 	if i, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return i, nil
 	}
-	if len(text) > maxJSONInt {
-		return nil, r.fail("an int of %d digits", len(text))
+	if digits := len(strings.TrimPrefix(text, "-")); digits > maxJSONInt {
+		return nil, r.fail("an int of %d digits", digits)
 	}
 	i, _ := new(big.Int).SetString(text, 10)
 	return i, nil

@@ -176,9 +176,12 @@ func TestIntroduction(t *testing.T) {
 	if diff := cmp.Diff([]*sdk.ResourceTemplate{want}, templates.ResourceTemplates); diff != "" {
 		t.Errorf("templates (-want +got):\n%s", diff)
 	}
-	link := s.outputs.keep("a.txt", "text/plain", []byte("kept"))
-	if read, err := c.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: link.URI}); err != nil || read.Contents[0].Text != "kept" {
-		t.Errorf("got %+v and error %v, want what was kept", read, err)
+	for _, name := range []string{"a.txt", "a b", "ü.png", "a(1).png", "a+b", "a/b?c#d%20{e}", "-._~,;"} {
+		link := s.outputs.keep(name, "text/plain", []byte("kept"))
+		read, err := c.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: link.URI})
+		if err != nil || read.Contents[0].Text != "kept" || link.Name != name {
+			t.Errorf("%q: got %+v and error %v, want what was kept", name, read, err)
+		}
 	}
 	must.Do(t, s.Close())
 	if err := c.Ping(patience.Context(t), nil); err == nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"net/url"
 	"strings"
 	"sync"
 
@@ -48,7 +49,8 @@ func newOutputs() *outputs { return &outputs{kept: map[string]keptOutput{}} }
 
 // keep keeps an output and returns the link to it.
 func (o *outputs) keep(name, mimeType string, content []byte) *sdk.ResourceLink {
-	uri := outputPrefix + rand.Text() + "/" + name
+	// In an address that matches outputTemplate, all but letters, digits and -._~ is escaped.
+	uri := outputPrefix + rand.Text() + "/" + strings.ReplaceAll(url.QueryEscape(name), "+", "%20")
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.kept[uri] = keptOutput{mimeType, content}
