@@ -205,12 +205,18 @@ func TestNothingStaysOpen(t *testing.T) {
 		}
 		once := func(m *Mirror) error { _, err := m.Once(patience.Context(t)); return err }
 		watch := func(m *Mirror) error { return m.Watch(patience.Context(t), func([]Change) error { return failed }) }
+		both := func(m *Mirror) error {
+			must.Is(t, watch(m), failed)
+			write(t, dirs[0], "d/new", "text")
+			write(t, dirs[1], "d/new", "text")
+			return once(m)
+		}
 		for _, end := range []struct {
 			name, dir string
 			run       func(*Mirror) error
 			want      error
 		}{
-			{"a watch", "app", watch, failed}, {"once", "app", once, nil}, {"to a file", "app/d/both", once, syscall.ENOTDIR}, {"a watch of a file", "app/d/both", watch, errAny},
+			{"a watch", "app", watch, failed}, {"once", "app", once, nil}, {"once after a watch", "app", both, nil}, {"to a file", "app/d/both", once, syscall.ENOTDIR}, {"a watch of a file", "app/d/both", watch, errAny},
 		} {
 			for _, dir := range dirs {
 				write(t, dir, "d/"+end.name, dir) // it differs

@@ -46,6 +46,7 @@ func (m *Mirror) Watch(ctx context.Context, report func([]Change) error) (err er
 			}
 			return err
 		}
+		defer func() { m.visit = nil }()
 	}
 	// In both directions the watch in the sandbox also reports the end of the sandbox.
 	there, err := m.Sandbox.Files.Watch(ctx, m.Dir, &sandbox.WatchParams{User: m.User, Recursive: m.Pull})
