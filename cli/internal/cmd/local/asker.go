@@ -61,7 +61,7 @@ func (a *asker) ask(ctx context.Context, id, host string, port int) bool {
 	return a.isAllowed(name) || a.question(ctx, id, name) // it may have been allowed meanwhile
 }
 
-// readingTime is the time that nobody needs less of to read a question and answer it.
+// readingTime is less than anybody needs to read a question and answer it.
 const readingTime = time.Second / 2
 
 // question shows a question and returns the answer. It ignores lines that were typed before
