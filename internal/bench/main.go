@@ -104,7 +104,7 @@ type sizes struct {
 }
 
 func fullSizes(scale float64) sizes {
-	return sizes{scale: scale, pause: time.Second, quiet: time.Second, bulk: 256 << 20, crowd: 100, storm: 1500, prints: 1e6, errors: 1000, records: 10_000}
+	return sizes{scale: scale, pause: time.Second / 2, quiet: time.Second, bulk: 256 << 20, crowd: 100, storm: 1500, prints: 1e6, errors: 1000, records: 10_000}
 }
 
 // bench has the values that the rows need for their measurements.

@@ -64,7 +64,7 @@ func format(d time.Duration) string {
 // A row that takes longer than rowTime is measured with fewer runs, so that a slow machine measures all
 // rows in a few minutes. fewest is the least number of its runs, and of the parts of its measurement.
 const (
-	rowTime = 5 * time.Second
+	rowTime = 4 * time.Second
 	fewest  = 2
 )
 
