@@ -42,6 +42,10 @@ My.pkg==1.0+local \
 	if diff := cmp.Diff(lock, &read); diff != "" {
 		t.Errorf("read again (-want +got):\n%s", diff)
 	}
+	must.Do(t, read.Unmarshal(nil))
+	if diff := cmp.Diff(Lock{Packages: []Locked{}}, read); diff != "" {
+		t.Errorf("no package (-want +got):\n%s", diff)
+	}
 }
 
 // TestLockOfOthers reads files of other programs.

@@ -167,7 +167,7 @@ func TestNamesOfResults(t *testing.T) {
 	if got := out.String(); got != "[1mred\n" {
 		t.Errorf("a terminal receives %q", got)
 	}
-	for _, args := range []string{"-o|name", "-o|jsonl", "--jq|.sandboxID", "--jq|.", "-o|json"} {
+	for _, args := range []string{"-o|name", "-o|jsonl", "--jq|.sandboxID", "--jq|.", "--jq|., halt", "-o|json"} {
 		f, _, err := withFlags(t, "ls", args)
 		must.Do(t, err)
 		if r, ok := f.IO.Out.(*results); ok {

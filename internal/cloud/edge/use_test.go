@@ -25,32 +25,36 @@ import (
 func TestFrames(t *testing.T) {
 	t.Parallel()
 	mask, long := "\x01\x02\x03\x04", strings.Repeat("x", 70_000)
-	for name, tt := range map[string]struct {
-		frames  []string
-		message bool
-	}{
-		"ping":              {[]string{"\x89\x00"}, false},
-		"masked ping":       {[]string{"\x89\x84" + mask + "ping"}, false},
-		"pong and ping":     {[]string{"\x8a\x02ab", "\x89\x80" + mask}, false},
-		"close":             {[]string{"\x88\x02\x03\xe8"}, false},
-		"text":              {[]string{"\x81\x01a"}, true},
-		"empty text":        {[]string{"\x81\x00"}, true},
-		"masked binary":     {[]string{"\x82\x81" + mask + "a"}, true},
-		"ping then text":    {[]string{"\x89\x00", "\x81\x01a"}, true},
-		"text of 16 bits":   {[]string{"\x81\x7e\x01\x00" + long[:256], "\x89\x00"}, true},
-		"text of 64 bits":   {[]string{"\x81\x7f\x00\x00\x00\x00\x00\x01\x11\x70" + long, "\x89\x00"}, true},
-		"rest of a message": {[]string{"\x00\x01a"}, true},
+	for name, all := range map[string][]string{
+		"ping":              {"\x89\x00"},
+		"masked ping":       {"\x89\x84" + mask + "ping"},
+		"pong and ping":     {"\x8a\x02ab", "\x89\x80" + mask},
+		"close":             {"\x88\x02\x03\xe8"},
+		"text":              {"\x81\x01a"},
+		"empty text":        {"\x81\x00"},
+		"masked binary":     {"\x82\x81" + mask + "a"},
+		"ping then text":    {"\x89\x00", "\x81\x01a"},
+		"text of 16 bits":   {"\x81\x7e\x01\x00" + long[:256], "\x89\x00"},
+		"text of 64 bits":   {"\x81\x7f\x00\x00\x00\x00\x00\x01\x11\x70" + long, "\x89\x00"},
+		"rest of a message": {"\x00\x01a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			stream := strings.Join(tt.frames, "")
+			stream := []byte(strings.Join(all, ""))
+			var message []bool // whether each byte belongs to a message
+			for _, frame := range all {
+				message = append(message, slices.Repeat([]bool{frame[0]&0x8 == 0}, len(frame))...)
+			}
 			for _, cut := range []int{1, 3, 7, len(stream)} {
-				f, got := new(frames), false
-				for piece := range slices.Chunk([]byte(stream), cut) {
-					got = f.carry(piece) || got
+				f := new(frames)
+				for at := 0; at < len(stream); at += cut {
+					end := min(at+cut, len(stream))
+					if got, want := f.carry(stream[at:end]), slices.Contains(message[at:end], true); got != want {
+						t.Errorf("cut at %d: the bytes from %d to %d count as a message: %v, want %v", cut, at, end, got, want)
+					}
 				}
-				if got != tt.message || f.left != 0 || f.have != 0 {
-					t.Errorf("cut at %d: got %v, %d bytes left and %d of a header, want %v", cut, got, f.left, f.have, tt.message)
+				if f.left != 0 || f.have != 0 {
+					t.Errorf("cut at %d: %d bytes left and %d of a header", cut, f.left, f.have)
 				}
 				if f.carry([]byte("\x89\x00")) {
 					t.Errorf("cut at %d: a ping after it counts as a message", cut)

@@ -28,8 +28,8 @@ func TestSurvey(t *testing.T) {
 		os.Truncate(filepath.Join(locked, "text"), 1<<40), // no space for a hole
 		os.Mkdir(filepath.Join(locked, "locked"), 0),
 	))
-	put(t, s, Sandboxes, "a-b", "", locked) // its directory comes before that of a
-	put(t, s, Sandboxes, "a", "", fill(t, s, "text"))
+	second := put(t, s, Sandboxes, "a-b", "", locked) // its directory comes before that of a
+	first := put(t, s, Sandboxes, "a", "", fill(t, s, "text"))
 	put(t, s, Sandboxes, "c", "", "")
 	put(t, s, Layers, "a", "", fill(t, s, "text"))
 	if got, err := Survey(t.Context(), dir, Layers); err != nil || len(got) != 1 || got[0].ID != "a" {
@@ -38,8 +38,8 @@ func TestSurvey(t *testing.T) {
 	volume := put(t, s, Volumes, "a", "", fill(t, s, "text"))
 	kept, err := Survey(t.Context(), dir, Sandboxes)
 	must.Do(t, err)
-	want := []Kept{{ID: "a"}, {ID: "a-b"}}
-	if diff := cmp.Diff(want, kept, cmpopts.IgnoreFields(Kept{}, "Saved", "Bytes", "Dir")); diff != "" {
+	want := []Kept{{ID: "a", Dir: first}, {ID: "a-b", Dir: second}}
+	if diff := cmp.Diff(want, kept, cmpopts.IgnoreFields(Kept{}, "Saved", "Bytes")); diff != "" {
 		t.Fatalf("(-want +got):\n%s", diff)
 	}
 	ended := time.Now()
