@@ -199,6 +199,27 @@ func TestAnswersOfInterpreters(t *testing.T) {
 	}
 }
 
+// TestHomesAreRefused checks that a Python is refused whose files are the whole home, even if the home is unknown.
+func TestHomesAreRefused(t *testing.T) {
+	for _, tt := range []struct {
+		home, tree string
+		fits       bool
+	}{
+		{"/home/ann", "/home/ann/python", true},
+		{"/home/ann", "/home/ann", false},
+		{"", "/root", false},
+		{"", "/root/python", true},
+		{"relative", "/", false},
+		{"relative", "/opt", true},
+	} {
+		t.Setenv("HOME", tt.home)
+		found := interpreter{Executable: tt.tree + "/bin/python3", Real: tt.tree + "/bin/python3", Prefixes: []string{tt.tree}, Numbers: [3]int{3, best, 0}}
+		if err := found.check(); (err == nil) != tt.fits || err != nil && !strings.Contains(err.Error(), "is installed into "+tt.tree+" itself") {
+			t.Errorf("home %q: got error %v for %s, want it to be usable: %v", tt.home, err, tt.tree, tt.fits)
+		}
+	}
+}
+
 // TestProgramsOfABuilder checks the variables, the directory, the umask and the lock that the builder's programs have, and
 // the error of one that fails or is cancelled.
 func TestProgramsOfABuilder(t *testing.T) {

@@ -104,15 +104,21 @@ func TestRequirementLines(t *testing.T) {
 		t.Skip("the paths are those of Unix")
 	}
 	caller := t.TempDir()
-	writeFiles(t, caller, map[string]string{"x.whl": "", "lists/links/x": ""})
+	writeFiles(t, caller, map[string]string{"x.whl": "", "a@x.whl": "", "numpy": "", "lists/links/x": "", "lists/opt/x": ""})
 	t.Chdir(caller)
 	t.Setenv("WHEELS", "./wheels")
 	t.Setenv("TOKEN", "secret")
+	t.Setenv("ROOT", "/opt")
 	tests := []struct{ line, want string }{
 		{"numpy==1.0 ; python_version >= '3.9' # why", "numpy==1.0 ; python_version >= '3.9'"},
 		{"numpy==1.0 --hash=sha256:00", "numpy==1.0 --hash=sha256:00"},
 		{"x.whl", caller + "/x.whl"},
 		{"missing.whl", "missing.whl"},
+		{"numpy", "numpy"},
+		{"a@x.whl", caller + "/a@x.whl"},
+		{"./a@file:x.whl", caller + "/a@file:x.whl"},
+		{"${ROOT}/x.whl", "${ROOT}/x.whl"},
+		{"${E2BCTL_UNSET}/x.whl", caller + "/${E2BCTL_UNSET}/x.whl"},
 		{"./missing.whl[extra] ; python_version > '3'", caller + "/missing.whl[extra] ; python_version > '3'"},
 		{"/opt/x.whl", "/opt/x.whl"},
 		{"a @ https://${TOKEN}@files.test/x.whl", "a @ https://${TOKEN}@files.test/x.whl"},
@@ -120,6 +126,9 @@ func TestRequirementLines(t *testing.T) {
 		{"git+https://files.test/a@v1", "git+https://files.test/a@v1"},
 		{"${WHEELS}/x.whl", caller + "/wheels/x.whl"},
 		{"-e .", "-e " + caller},
+		{" -e .", " -e " + caller},
+		{"-e './a b'", "-e '" + caller + "/a b'"},
+		{"-e git+https://files.test/a[b]", "-e git+https://files.test/a[b]"},
 		{"-e ./a[b]", "-e '" + caller + "/a[b]'"},
 		{`--editable "./a b"`, "--editable '" + caller + "/a b'"},
 		{"-e git+https://files.test/a#egg=a", "-e git+https://files.test/a#egg=a"},
@@ -127,6 +136,9 @@ func TestRequirementLines(t *testing.T) {
 		{"--find-links elsewhere --no-index", "--find-links " + caller + "/elsewhere --no-index"},
 		{"-i https://${TOKEN}@index.test/simple?a=b", "-i https://${TOKEN}@index.test/simple?a=b"},
 		{"--extra-index-url=./simple", "--extra-index-url=" + caller + "/simple"},
+		{"-f /opt", "-f /opt"},
+		{"-c /opt/missing.txt", "-c /opt/missing.txt"},
+		{"-r https://files.test/a.txt", "-r https://files.test/a.txt"},
 		{"-c missing.txt", "-c " + caller + "/lists/missing.txt"},
 		{"--only-binary :all:", "--only-binary :all:"},
 		{"", ""},

@@ -185,6 +185,11 @@ func TestKernelsAreCopied(t *testing.T) {
 	cache, _ := pretend(t, "")
 	home := filepath.Join(cache, "home")
 	t.Setenv("HOME", home)
+	var none strings.Builder
+	_, err := EnsurePackages(t.Context(), &none, Packages{Full: true})
+	if err != nil || strings.Contains(none.String(), "copied") {
+		t.Errorf("a user without kernels: said %q and error %v, want no copies", none.String(), err)
+	}
 	java := filepath.Join(home, ".local/share/jupyter/kernels/java")
 	must.Do(t, os.MkdirAll(java, 0o755))
 	for name, content := range map[string]string{

@@ -102,7 +102,8 @@ func TestChoices(t *testing.T) {
 	must.Do(t, os.MkdirAll(directory, 0o700))
 	list := filepath.Join(cache, "list.txt")
 	must.Do(t, os.WriteFile(list, []byte("a\n"), 0o600))
-	withFile, err := newChoice(Packages{File: list})
+	t.Chdir(cache)
+	withFile, err := newChoice(Packages{File: "list.txt"})
 	if err != nil || withFile.File != list || withFile.Digest != digest("a\n") {
 		t.Errorf("got %+v and error %v", withFile, err)
 	}
@@ -132,6 +133,11 @@ func TestChoices(t *testing.T) {
 	}
 	if len(digests) != 4 {
 		t.Errorf("got %d digests of 4 choices", len(digests))
+	}
+	must.Do(t, os.WriteFile(filepath.Join(directory, chosen), []byte("{"), 0o600))
+	must.Do(t, (choice{}).write()) // it replaces one that cannot be read
+	if exists(filepath.Join(directory, chosen)) {
+		t.Error("the default choice leaves a file")
 	}
 	must.Do(t, os.Mkdir(filepath.Join(directory, chosen+".new"), 0o700))
 	if err := withFile.write(); err == nil || !strings.Contains(err.Error(), "python: record which packages were chosen: ") {
@@ -183,6 +189,7 @@ func TestKernelsOfAnEnvironment(t *testing.T) {
 	}
 	writeFiles(t, first, map[string]string{"kernels/ir/kernel.json": `{"a":"` + first + `/kernels/ir/x"}`, "kernels/ir/deep/file": first + "/kernels/ir/", "kernels/other/kernel.json": "{}", "kernels/r/none": ""})
 	must.Do(t, os.Symlink("file", filepath.Join(first, "kernels/ir/deep/link")))
+	must.Is(t, copyKernelspec(filepath.Join(first, "none"), dir), fs.ErrNotExist)
 	writeFiles(t, second, map[string]string{"kernels/ir/kernel.json": `"second"`, "kernels/java/kernel.json": `"java"`})
 	writeFiles(t, dir, map[string]string{"share/jupyter/kernels/ir/old": ""})
 	names, err := copyKernelspecs(dir)
@@ -254,6 +261,12 @@ func TestReports(t *testing.T) {
 		}
 	}
 	newReporter(nil).line("nobody reads this")
+	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	must.Do(t, err)
+	if newReporter(file).terminal {
+		t.Error("a file counts as a terminal")
+	}
+	must.Do(t, file.Close())
 	w := lineWriter{}
 	if n, err := w.Write([]byte("text\n")); n != 5 || err != nil || len(w.part) != 0 {
 		t.Errorf("without a function: got %d, %v and %q", n, err, w.part)
@@ -309,6 +322,19 @@ func TestFetchedFiles(t *testing.T) {
 	for _, missing := range []string{filepath.Join(dir, "none"), ""} {
 		if there, err := keepListed(missing, pins); !errors.Is(err, fs.ErrNotExist) || len(there) > 0 {
 			t.Errorf("%q: got %v and error %v, want %v", missing, there, err, fs.ErrNotExist)
+		}
+	}
+	must.Do(t, os.Symlink("none", filepath.Join(dir, "link")))
+	if _, err := keepListed(dir, pins); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a link to nothing: got error %v, want %v", err, fs.ErrNotExist)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "link")); err != nil {
+		t.Errorf("a file that cannot be read was removed: %v", err)
+	}
+	open, _ := filepath.Glob("/proc/self/fd/*") // none elsewhere than on Linux
+	for _, name := range open {
+		if path, err := os.Readlink(name); err == nil && below(path, dir) {
+			t.Errorf("%s is still open", path)
 		}
 	}
 	if got, err := hashOf(dir); got != "" || err == nil {

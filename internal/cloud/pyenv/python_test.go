@@ -55,6 +55,7 @@ if [ "$1$2" = -I-c ]; then
   *importlib*) echo '{"executable":"'$self'","real":"'$self'","base":"'$self'","prefixes":["'$prefix'"],"version":[3,MINOR,'${PATCH:-0}'],"modules":["ensurepip","IPython","numpy","pandas","matplotlib","PIL","requests","jinja2","nbformat","nest_asyncio"]}' ;;
   esac
 elif [ "$1$2$3" = -I-mvenv ]; then
+  [ -n "$4" ] || exit 9 # never the machine's own /bin
   echo run >> "$PIP_RUNS"
   mkdir -p "$4/bin" && cp "$self" "$4/bin/python3"
 elif [ "$1$2$3$4" = -I-mpipinstall ]; then
@@ -74,6 +75,7 @@ func pretend(t *testing.T, behaviour string) (cache, runs string) {
 	python := filepath.Join(directory, "opt", "bin", "python3")
 	must.Do(t, os.MkdirAll(filepath.Dir(python), 0o755))
 	pretendToBe(t, python, best)
+	writeFiles(t, filepath.Dir(python), map[string]string{"apt-get": "#!/bin/sh\nexit 1\n"}) // nothing is installed on the machine
 	cache, runs = filepath.Join(directory, "cache"), filepath.Join(directory, "runs")
 	t.Setenv("PATH", filepath.Dir(python)+":/usr/bin:/bin")
 	t.Setenv("XDG_CACHE_HOME", cache)
@@ -97,7 +99,7 @@ func environments(t *testing.T, cache string) []string {
 }
 
 func TestEnsureMakesOneEnvironment(t *testing.T) {
-	cache, runs := pretend(t, "")
+	cache, runs := pretend(t, "[ -e /dev/fd/3 ] || exit 1") // pip holds the lock, too
 	var group sync.WaitGroup
 	results := make([]*Env, 4)
 	for i := range results {
@@ -143,7 +145,7 @@ func TestEnsureNewerPython(t *testing.T) {
 	usual := filepath.SplitList(os.Getenv("PATH"))[0]
 	pretendToBe(t, filepath.Join(usual, "python3"), best+1)
 	pretendToBe(t, filepath.Join(usual, "python3.12"), best-1)
-	check := func(want string, environs int) {
+	check := func(want string, environs int) string {
 		t.Helper()
 		var said strings.Builder
 		env, err := Ensure(t.Context(), &said)
@@ -153,13 +155,16 @@ func TestEnsureNewerPython(t *testing.T) {
 		if found, err := Find(t.Context()); err != nil || found.Version != want {
 			t.Errorf("Find: %+v, %v, want Python %s", found, err, want)
 		}
+		return said.String()
 	}
 	check("3.12.0", 1)
 	check("3.12.0", 1)
 
 	pretendToBe(t, filepath.Join(usual, "python3.13"), best)
 	t.Setenv("PRETEND", "exit 1")
-	check("3.12.0", 1)
+	if said := check("3.12.0", 1); !strings.Contains(said, "the environment with Python 3.12.0 stays in use, as none could be made with Python 3.13.0: ") {
+		t.Errorf("reported %q, want which environment stays in use", said)
+	}
 	t.Setenv("PRETEND", "")
 	check("3.13.0", 2)
 	must.Do(t, os.Remove(filepath.Join(usual, "python3.13")))

@@ -109,8 +109,9 @@ func TestLineWriter(t *testing.T) {
 	w := lineWriter{line: func(line string) { lines = append(lines, line) }}
 	w.Write([]byte("one\ntw"))
 	w.Write([]byte("o\n" + strings.Repeat("x", 2*maxLine)))
-	w.Write([]byte("yz\nend"))
-	want := []string{"one", "two", strings.Repeat("x", maxLine)}
+	w.Write([]byte("yz\n"))
+	w.Write([]byte("\nlast\nend"))
+	want := []string{"one", "two", strings.Repeat("x", maxLine), "", "last"}
 	if strings.Join(lines, "|") != strings.Join(want, "|") {
 		t.Errorf("%d lines, want %d", len(lines), len(want))
 	}

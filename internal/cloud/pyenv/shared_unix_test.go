@@ -128,8 +128,8 @@ func TestSharedEnvironmentIsNotRun(t *testing.T) {
 			if err != nil || again.Level != Venv {
 				t.Errorf("Ensure = %+v, %v; want a new environment", again, err)
 			}
-			if !strings.Contains(progress.String(), "not used") {
-				t.Errorf("progress = %q; want it to say why", progress.String())
+			if said := progress.String(); !strings.Contains(said, "not used") || strings.Contains(said, "; making another one") == (test.path == "..") {
+				t.Errorf("progress = %q; want it to say why", said)
 			}
 			if _, err := os.Stat(trap); err == nil {
 				t.Error("the environment that others could change was run")
@@ -160,6 +160,9 @@ func TestFilesOfOthers(t *testing.T) {
 	must.Do(t, checkOwn(filepath.Join(dir, "link")))
 	must.Is(t, checkOwn(filepath.Join(dir, "none")), fs.ErrNotExist)
 	must.Is(t, checkUnshared(filepath.Join(dir, "none")), fs.ErrNotExist)
+	if unreachable("/none/below") {
+		t.Error("a directory that is not there counts as closed")
+	}
 	if os.Geteuid() == 0 {
 		must.Do(t, os.Chmod(path, 0o600))
 		must.Do(t, os.Chown(path, 12345, -1))
@@ -169,12 +172,24 @@ func TestFilesOfOthers(t *testing.T) {
 	}
 	below := filepath.Join(dir, "a", "b")
 	must.Do(t, os.MkdirAll(below, 0o755))
+	must.Do(t, os.WriteFile(filepath.Join(below, "file"), nil, 0o600))
+	must.Do(t, os.Chmod(filepath.Join(below, "file"), 0o666))
+	must.Do(t, os.Chmod(filepath.Join(dir, "a"), 0o755))
+	must.Do(t, os.Chmod(dir, 0o700))
+	must.Do(t, checkUnshared(below)) // nobody else reaches the file
 	for mode, closed := range map[fs.FileMode]bool{0o700: true, 0o744: true, 0o710: false, 0o701: false, 0o755: false} {
 		must.Do(t, os.Chmod(filepath.Join(dir, "a"), mode))
 		must.Do(t, os.Chmod(dir, 0o755))
 		must.Do(t, os.Chmod(filepath.Dir(dir), 0o755))
 		if got := unreachable(below); got != closed && !unreachable(filepath.Dir(filepath.Dir(dir))) {
 			t.Errorf("mode %v above: it cannot be reached: %v, want %v", mode, got, closed)
+		}
+	}
+	if os.Geteuid() == 0 {
+		must.Do(t, os.Chmod(filepath.Join(dir, "a"), 0o700))
+		must.Do(t, os.Chown(filepath.Join(dir, "a"), 12345, -1))
+		if unreachable(below) && !unreachable(filepath.Dir(filepath.Dir(dir))) {
+			t.Error("a directory that another user can enter counts as closed")
 		}
 	}
 }
@@ -209,5 +224,46 @@ func TestCloseDirectory(t *testing.T) {
 	must.Do(t, os.WriteFile(file, nil, 0o600))
 	if err := makeCache(filepath.Join(file, "below"), newReporter(nil)); err == nil || !strings.Contains(err.Error(), "python: make the cache directory: ") {
 		t.Errorf("a cache that cannot be made: got error %v", err)
+	}
+}
+
+// TestCachesThatAreNotClosed checks that a cache keeps its mode if it belongs to another user, or if an environment in it
+// cannot be marked as incomplete.
+func TestCachesThatAreNotClosed(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		pattern string // name of the cache
+		owner   int
+		mode    fs.FileMode
+		marker  string // path of a file in the environment
+		want    string
+	}{
+		"another user's":                {"python", 12345, 0o755, marker, " belongs to user 12345"},
+		"another user's, and open":      {"python", 12345, 0o777, marker, " belongs to user 12345"},
+		"it is not a pattern":           {"[", os.Geteuid(), 0o777, marker, filepath.ErrBadPattern.Error()},
+		"the marker cannot be removed":  {"python", os.Geteuid(), 0o777, marker + "/below", "directory not empty"},
+		"only the environment is open":  {"python", os.Geteuid(), 0o755, marker, ""},
+		"the environment has no marker": {"python", os.Geteuid(), 0o755, "another", ""},
+	} {
+		if tt.owner != os.Geteuid() && os.Geteuid() != 0 {
+			continue // only root can give a directory to another user
+		}
+		parent := filepath.Join(t.TempDir(), "e2bctl")
+		cache := filepath.Join(parent, tt.pattern)
+		writeFiles(t, cache, map[string]string{"environment/" + tt.marker: ""})
+		must.Do(t, os.Chmod(filepath.Join(cache, "environment"), 0o777))
+		must.Do(t, os.Chmod(parent, 0o700))
+		must.Do(t, os.Chmod(cache, tt.mode))
+		must.Do(t, os.Chown(cache, tt.owner, -1))
+		err := makeCache(cache, newReporter(nil))
+		if (err == nil) != (tt.want == "") || err != nil && (!strings.HasPrefix(err.Error(), "python: the cache directory: ") || !strings.HasSuffix(err.Error(), tt.want)) {
+			t.Errorf("%s: got error %v, want %q", name, err, tt.want)
+		}
+		if info, err := os.Stat(cache); err != nil || tt.want != "" && info.Mode().Perm() != tt.mode {
+			t.Errorf("%s: got mode %v and error %v, want %v", name, info.Mode(), err, tt.mode)
+		}
+		if !exists(filepath.Join(cache, "environment", tt.marker)) {
+			t.Errorf("%s: the marker was removed", name)
+		}
 	}
 }

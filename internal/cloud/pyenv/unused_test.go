@@ -31,7 +31,11 @@ func TestUnusedEnvironmentsAreRemoved(t *testing.T) {
 	const kept = 30 * 24 * time.Hour
 	old, recent := time.Now().Add(-kept-time.Hour), time.Now().Add(-kept+time.Hour)
 	unused := place(t, cache, "0123456789ab-3.9-0123456789ab", old)
+	refused := place(t, cache, "0123456789ab-3.12-0123456789ab", time.Time{})
+	writeFiles(t, refused, map[string]string{marker + "/below": ""}) // so that the marker cannot be removed
+	must.Do(t, os.Chtimes(filepath.Join(refused, marker), old, old))
 	stay := []string{
+		refused,
 		place(t, cache, "0123456789ab-3.10-0123456789ab", recent),
 		place(t, cache, "0123456789ab-3.11-0123456789ab", time.Time{}),
 		place(t, cache, "somebody's", old),
@@ -41,6 +45,9 @@ func TestUnusedEnvironmentsAreRemoved(t *testing.T) {
 	must.Do(t, err)
 	if _, err := os.Stat(unused); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(progress.String(), "removing the Python environment "+unused) {
 		t.Errorf("the unused one: %v\n%s, want fs.ErrNotExist and %q in it", err, progress.String(), "removing the Python environment "+unused)
+	}
+	if said := "unused since " + old.Format(time.DateOnly) + "\nit could not be removed: "; !strings.Contains(progress.String(), said) {
+		t.Errorf("got %s, want %q in it", progress.String(), said)
 	}
 	for _, directory := range stay {
 		if _, err := os.Stat(filepath.Join(directory, "lib")); err != nil {
@@ -62,5 +69,10 @@ func TestUnusedEnvironmentsAreRemoved(t *testing.T) {
 		if info, err := os.Stat(own); err != nil || info.ModTime().Before(recent) {
 			t.Errorf("its use is not noted: %v", err)
 		}
+	}
+	must.Do(t, os.Chtimes(own, old, old))
+	(&Env{Python: env.Python, Level: IPython}).NoteUse()
+	if info, err := os.Stat(own); err != nil || !info.ModTime().Before(recent) {
+		t.Errorf("the use of another Python is noted: error %v", err)
 	}
 }
