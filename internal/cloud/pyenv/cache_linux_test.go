@@ -95,6 +95,9 @@ func TestPythonsThatCannotAnswer(t *testing.T) {
 				if env, err := Ensure(t.Context(), nil); env != nil || err == nil || !strings.HasPrefix(err.Error(), fails) {
 					t.Errorf("Ensure: got %+v and error %v, want %s", env, err, fails)
 				}
+				if locked := exists(filepath.Join(cache, "lock")); locked != (tt.machine != "") {
+					t.Errorf("it was locked: %v, want that only a new environment is", locked)
+				}
 			}
 			mine := errors.New("mine")
 			ended, cancel := context.WithCancelCause(t.Context())

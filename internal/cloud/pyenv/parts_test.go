@@ -331,11 +331,8 @@ func TestFetchedFiles(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(dir, "link")); err != nil {
 		t.Errorf("a file that cannot be read was removed: %v", err)
 	}
-	open, _ := filepath.Glob("/proc/self/fd/*") // none elsewhere than on Linux
-	for _, name := range open {
-		if path, err := os.Readlink(name); err == nil && below(path, dir) {
-			t.Errorf("%s is still open", path)
-		}
+	if open := openFiles(dir); len(open) > 0 {
+		t.Errorf("%q are still open, want none", open)
 	}
 	if got, err := hashOf(dir); got != "" || err == nil {
 		t.Errorf("a directory: got %s and error %v", got, err)
@@ -403,7 +400,7 @@ func TestCopiesOfLists(t *testing.T) {
 	}
 	dir, copies := t.TempDir(), t.TempDir()
 	writeFiles(t, dir, map[string]string{
-		"a.txt":      "one \\\n  # comment \\\ntwo\\\n --hash=x\n\n# all\n-r sub/b.txt\n-r a.txt\nlast \\\n",
+		"a.txt":      "one\\\n# comment \\\ntwo\\\n --hash=x\n\n# all\n-r sub/b.txt\n-r a.txt\nlast \\\n",
 		"sub/b.txt":  "-c ../a.txt\r\nthree # why\r\n-r none.txt",
 		"empty.txt":  "",
 		"single.txt": "a",
@@ -471,6 +468,7 @@ func TestLockIsWaitedFor(t *testing.T) {
 	next, err := acquire(patience.Context(t), name, newReporter(nil))
 	must.Do(t, err)
 	must.Do(t, next.Close())
+	patience.Until(t, "the wait that was given up releases the lock", func() bool { return len(openFiles(name)) == 0 })
 	if _, err := acquire(t.Context(), filepath.Join(name, "below"), newReporter(nil)); err == nil || !strings.Contains(err.Error(), "python: lock the environment: ") {
 		t.Errorf("a lock that cannot be made: got error %v", err)
 	}

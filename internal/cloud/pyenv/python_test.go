@@ -91,6 +91,17 @@ func pretendToBe(t *testing.T, path string, minor int) {
 	must.Do(t, os.WriteFile(path, []byte(strings.Replace(pretender, "MINOR", strconv.Itoa(minor), 1)), 0o755))
 }
 
+// openFiles returns the files below directory that this process has open. It finds them only on Linux.
+func openFiles(directory string) (open []string) {
+	files, _ := filepath.Glob("/proc/self/fd/*") // there is nothing elsewhere
+	for _, name := range files {
+		if path, err := os.Readlink(name); err == nil && below(path, directory) {
+			open = append(open, path)
+		}
+	}
+	return open
+}
+
 func environments(t *testing.T, cache string) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(cache, "e2bctl", "python", "*-*"))
@@ -130,6 +141,9 @@ func TestEnsureMakesOneEnvironment(t *testing.T) {
 	}
 	if content, _ := os.ReadFile(runs); string(content) != "run\n" {
 		t.Errorf("environments were made at %q, want once", content)
+	}
+	if open := openFiles(cache); len(open) > 0 {
+		t.Errorf("%q are still open, want none", open)
 	}
 	found, err := Find(t.Context())
 	if diff := cmp.Diff(want, found); err != nil || diff != "" {
@@ -325,10 +339,16 @@ func TestVariable(t *testing.T) {
 	must.Do(t, os.WriteFile(broken, []byte("#!/bin/sh\necho hello\n"), 0o755))
 	t.Run("shim", func(t *testing.T) {
 		t.Setenv(Variable, shim)
-		env, err := Ensure(t.Context(), nil)
-		must.Do(t, err)
-		if env.Python != real {
-			t.Errorf("Python = %s, want %s behind the shim", env.Python, real)
+		for _, find := range []func() (*Env, error){
+			func() (*Env, error) { return Find(t.Context()) },
+			func() (*Env, error) { return Ensure(t.Context(), nil) },
+		} {
+			if env, err := find(); err != nil || env.Python != real || env.Level != IPython {
+				t.Errorf("got %+v and error %v, want %s behind the shim", env, err, real)
+			}
+		}
+		if made := environments(t, cache); len(made) > 0 {
+			t.Errorf("got the environments %q, want none", made)
 		}
 	})
 	for _, name := range []string{broken, filepath.Join(cache, "missing")} {
