@@ -93,6 +93,23 @@ func TestBaseInterpreters(t *testing.T) {
 	}
 }
 
+// TestVersionsOfAList checks which interpreters a list has files for, and their order.
+func TestVersionsOfAList(t *testing.T) {
+	dir := only(t)
+	usual = []string{"a", "b", "c", "d"}
+	for name, minor := range map[string]int{"a": 9, "b": 10, "c": 12, "d": 13} {
+		describing(t, filepath.Join(dir, name), "/opt/"+name, minor)
+	}
+	fit, all, err := bases(t.Context(), "# Python 3.10 to 3.12; a list\n")
+	var versions []string
+	for _, i := range fit {
+		versions = append(versions, i.version())
+	}
+	if diff := cmp.Diff([]string{"3.12.1", "3.10.1"}, versions); diff != "" || all != 4 || err != nil {
+		t.Errorf("got %d and error %v (-want +got):\n%s", all, err, diff)
+	}
+}
+
 // TestSystemPython checks that only a Python below /usr counts as one of the system, and the best one otherwise.
 func TestSystemPython(t *testing.T) {
 	dir := only(t)

@@ -70,7 +70,8 @@ func builds(t *testing.T, b *builder, dir string) ([]string, error) {
 func TestStepsOfABuilder(t *testing.T) {
 	b, dir, said := stepping(t, "")
 	pins := short.pins(12)
-	const pip, exact = " --no-input --disable-pip-version-check --progress-bar=off --log=DIR/environment/pip.log ", " --no-deps --require-hashes --only-binary=:all: -r DIR/environment/scratch/pins.txt\n"
+	const pip = " --no-input --disable-pip-version-check --progress-bar=off --log=DIR/environment/pip.log "
+	const exact = " --no-deps --require-hashes --only-binary=:all: -r DIR/environment/scratch/pins.txt\n"
 	want := []string{
 		"-I ",
 		"-m venv DIR/environment\n-I ",

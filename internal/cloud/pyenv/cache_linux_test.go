@@ -128,6 +128,10 @@ func TestEnsureWithoutPython(t *testing.T) {
 	if env, err := Ensure(t.Context(), nil); env != nil || err == nil || !strings.HasPrefix(err.Error(), "python: lock the environment: ") {
 		t.Errorf("no lock: got %+v and error %v", env, err)
 	}
+	t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "python3"))
+	if env, err := Ensure(t.Context(), nil); env != nil || err == nil || !strings.HasPrefix(err.Error(), "python: make the cache directory: ") {
+		t.Errorf("no cache: got %+v and error %v", env, err)
+	}
 	t.Setenv("XDG_CACHE_HOME", filepath.Join(t.TempDir(), "["))
 	for what, find := range map[string]func() (*Env, error){
 		"Find": func() (*Env, error) { return Find(t.Context()) }, "Ensure": func() (*Env, error) { return Ensure(t.Context(), nil) },

@@ -129,6 +129,7 @@ func TestRequirementLines(t *testing.T) {
 		{" -e .", " -e " + caller},
 		{"-e './a b'", "-e '" + caller + "/a b'"},
 		{"-e git+https://files.test/a[b]", "-e git+https://files.test/a[b]"},
+		{"-e ./a/[b]", "-e '" + caller + "/a[b]'"},
 		{"-e ./a[b]", "-e '" + caller + "/a[b]'"},
 		{`--editable "./a b"`, "--editable '" + caller + "/a b'"},
 		{"-e git+https://files.test/a#egg=a", "-e git+https://files.test/a#egg=a"},

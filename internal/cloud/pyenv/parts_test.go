@@ -139,7 +139,9 @@ func TestChoices(t *testing.T) {
 	if exists(filepath.Join(directory, chosen)) {
 		t.Error("the default choice leaves a file")
 	}
+	must.Do(t, (choice{Packages: Packages{Full: true}}).write())
 	must.Do(t, os.Mkdir(filepath.Join(directory, chosen+".new"), 0o700))
+	must.Do(t, (choice{Packages: Packages{Full: true}}).write()) // there is nothing to write
 	if err := withFile.write(); err == nil || !strings.Contains(err.Error(), "python: record which packages were chosen: ") {
 		t.Errorf("a choice that cannot be written: got error %v", err)
 	}

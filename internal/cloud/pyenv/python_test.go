@@ -145,9 +145,15 @@ func TestEnsureMakesOneEnvironment(t *testing.T) {
 	if open := openFiles(cache); len(open) > 0 {
 		t.Errorf("%q are still open, want none", open)
 	}
-	found, err := Find(t.Context())
-	if diff := cmp.Diff(want, found); err != nil || diff != "" {
-		t.Errorf("Find: %v (-want +got):\n%s", err, diff)
+	lock := filepath.Join(filepath.Dir(made[0]), "lock")
+	must.Do(t, os.Remove(lock))
+	for name, get := range map[string]func() (*Env, error){
+		"Find": func() (*Env, error) { return Find(t.Context()) }, "Ensure": func() (*Env, error) { return Ensure(t.Context(), nil) },
+	} {
+		found, err := get()
+		if diff := cmp.Diff(want, found); err != nil || diff != "" || exists(lock) {
+			t.Errorf("%s takes the lock: %v; error %v (-want +got):\n%s", name, exists(lock), err, diff)
+		}
 	}
 }
 
