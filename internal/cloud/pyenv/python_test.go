@@ -52,6 +52,7 @@ self=$(readlink -f "$0")
 prefix=$(dirname "$(dirname "$self")")
 if [ "$1$2" = -I-c ]; then
   case "$3" in
+  *sysconfig*) echo "$prefix" ;;
   *importlib*) echo '{"executable":"'$self'","real":"'$self'","base":"'$self'","prefixes":["'$prefix'"],"version":[3,MINOR,'${PATCH:-0}'],"modules":["ensurepip","IPython","numpy","pandas","matplotlib","PIL","requests","jinja2","nbformat","nest_asyncio"]}' ;;
   esac
 elif [ "$1$2$3" = -I-mvenv ]; then
@@ -273,7 +274,7 @@ func TestEnsureFails(t *testing.T) {
 
 // TestEnvironmentThatDoesNotRun checks the error of an environment whose interpreter cannot describe itself.
 func TestEnvironmentThatDoesNotRun(t *testing.T) {
-	cache, _ := pretend(t, `printf '#!/bin/sh\ncase "$*" in *importlib*) exit 1;; esac\n' >"$prefix/bin/python3"`)
+	cache, _ := pretend(t, `printf '#!/bin/sh\ncase "$*" in *importlib*) exit 1;; esac\ndirname "$0"\n' >"$prefix/bin/python3"`)
 	env, err := EnsurePackages(t.Context(), nil, Packages{Full: true})
 	if env != nil || err == nil || !strings.HasPrefix(err.Error(), "python: the environment made with ") || !strings.HasSuffix(err.Error(), " does not run") {
 		t.Errorf("got %+v and error %v, want that the environment does not run", env, err)
