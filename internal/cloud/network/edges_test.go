@@ -76,8 +76,18 @@ func TestNetworksByTheirEdges(t *testing.T) {
 			if got := (Policy{DenyPrivate: true}).check(a, nil, false, own); got != want {
 				t.Errorf("%s without private networks: got %q, want %q", address, got, want)
 			}
+			if got, internal := Internal(a), want != open && want != ruleOwn; got != internal {
+				t.Errorf("%s: got internal %v, want %v", address, got, internal)
+			}
+			allowing := &Rules{allow: []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}}
+			if got := (Policy{NeverPrivate: true}).check(a, allowing, true, own); got != want {
+				t.Errorf("%s without private networks for anybody: got %q, want %q", address, got, want)
+			}
 			if want == rulePrivate {
 				want = open
+			}
+			if got := (Policy{DenyPrivate: true}).check(a, allowing, false, own); got != want {
+				t.Errorf("%s, which the rules allow: got %q, want %q", address, got, want)
 			}
 			if got := (Policy{}).check(a, nil, false, own); got != want {
 				t.Errorf("%s: got %q, want %q", address, got, want)
@@ -127,6 +137,14 @@ func TestRuleBounds(t *testing.T) {
 			}
 			return headers(asked)
 		}},
+		"hosts with requests": {10, func(n int) error {
+			asked := map[string][]Request{}
+			for i := range n {
+				asked[fmt.Sprintf("host%d.test", i)] = []Request{{}}
+			}
+			_, err := (&Rules{deny: everything}).WithRequests(asked)
+			return err
+		}},
 		"bytes of a host with headers": {128, func(n int) error { return headers(map[string]map[string]string{name(n): nil}) }},
 		"headers of a host": {20, func(n int) error {
 			return headers(map[string]map[string]string{"a.test": many(n, func(i int) string { return fmt.Sprint("X-", i) })})
@@ -170,7 +188,8 @@ func TestNetworksAreMasked(t *testing.T) {
 	}
 }
 
-// TestNameServers checks that name servers are IPv4 addresses that a host can have.
+// TestNameServers checks that name servers are IPv4 addresses that a host can have, and that they are
+// allowed if a name is.
 func TestNameServers(t *testing.T) {
 	t.Parallel()
 	for server, valid := range map[string]bool{
@@ -179,6 +198,16 @@ func TestNameServers(t *testing.T) {
 		_, err := AllowNameServers(nil, []string{"203.0.113.2", server})
 		if _, ok := errors.AsType[*RuleError](err); ok == valid || (err != nil) != ok {
 			t.Errorf("%q: got %v, want valid %v", server, err, valid)
+		}
+	}
+	servers := []string{"203.0.113.1", "203.0.113.2"}
+	for _, tt := range []struct{ allow, want []string }{
+		{nil, nil}, {[]string{"10.0.0.0/8", "::1"}, []string{"10.0.0.0/8", "::1"}}, {[]string{"10.0.0.1", "a.test"}, []string{"10.0.0.1", "a.test", "203.0.113.1", "203.0.113.2"}},
+	} {
+		got, err := AllowNameServers(tt.allow, servers)
+		must.Do(t, err)
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", tt.allow, diff)
 		}
 	}
 }
@@ -371,15 +400,16 @@ func TestJoinEndsWithItsContext(t *testing.T) {
 }
 
 // TestJoinWaitsForBothDirections checks that each direction may continue after the other one has
-// ended.
+// ended, and that both connections are closed at the end. It runs before the parallel tests, because
+// an open connection would make those wait.
 func TestJoinWaitsForBothDirections(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for _, first := range []int{0, 1} {
 			_, client, inside := newDuplex(t.Context())
 			_, outside, server := newDuplex(t.Context())
+			var of [2]balance
 			var joined sync.WaitGroup
-			joined.Go(func() { join(t.Context(), inside, outside) })
+			joined.Go(func() { join(t.Context(), of[0].count(inside), of[1].count(outside)) })
 			ends := []net.Conn{client, server}
 			_ = ends[first].(*duplex).CloseWrite()
 			synctest.Wait()
@@ -389,6 +419,9 @@ func TestJoinWaitsForBothDirections(t *testing.T) {
 			}
 			_ = ends[first].Close()
 			joined.Wait()
+			if a, b := of[0].open.Load(), of[1].open.Load(); a+b > 0 {
+				t.Errorf("end %d: after the end, %d and %d connections are open, want none", first, a, b)
+			}
 		}
 	})
 }
@@ -478,11 +511,20 @@ type noDeadline struct{ net.Conn }
 func (noDeadline) SetDeadline(time.Time) error { return nil }
 
 // TestProxyThatAnswersTooLate checks that no connection through a proxy is returned after the
-// context has ended, because the deadline of that connection has passed.
+// context has ended, because the deadline of that connection has passed. A refusal keeps its reason.
 func TestProxyThatAnswersTooLate(t *testing.T) {
 	t.Parallel()
-	ctx, end := context.WithCancelCause(t.Context())
 	late := errors.New("too late")
+	for status, want := range map[string]error{"200 OK": late, "403 Forbidden": errAnswered} {
+		must.Is(t, answersLate(t, status, late), want)
+	}
+}
+
+// answersLate returns the error of a connection through a proxy that answers just after the context has
+// ended because of late.
+func answersLate(t *testing.T, status string, late error) error {
+	t.Helper()
+	ctx, end := context.WithCancelCause(t.Context())
 	d := &Dialer{}
 	closed := make(chan error, 1)
 	connectBy(t, d, func(context.Context, *net.Dialer, string) (net.Conn, error) {
@@ -490,13 +532,13 @@ func TestProxyThatAnswersTooLate(t *testing.T) {
 		go func() {
 			_, _ = http.ReadRequest(bufio.NewReader(far))
 			end(late)
-			_, _ = io.WriteString(far, "HTTP/1.1 200 OK\r\n\r\n")
+			_, _ = io.WriteString(far, "HTTP/1.1 "+status+"\r\nContent-Length: 0\r\n\r\n")
 			_, err := far.Read(make([]byte, 1))
 			closed <- err
 		}()
 		return noDeadline{near}, nil
 	})
 	_, err := d.throughProxy(ctx, &url.URL{Scheme: "http", Host: "proxy.test:1"}, "a.test:1", anywhere)
-	must.Is(t, err, late)
 	must.Is(t, patience.Receive(t, "the end of the connection", closed), io.EOF)
+	return err
 }

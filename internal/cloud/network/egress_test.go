@@ -634,6 +634,13 @@ func TestLocalNamesStayHere(t *testing.T) {
 			}
 		}
 	}
+	d := &Dialer{Resolver: resolverFunc(func(string) []string { return []string{"203.0.113.5"} }), ProxyNames: true, Proxy: func(string) (*url.URL, error) { return nil, nil }}
+	dialled := recording(t, d)
+	conn, err := dial(t, d, "intranet", 443)
+	must.Do(t, err)
+	if _ = conn.Close(); !slices.Equal(*dialled, []string{"203.0.113.5:443"}) {
+		t.Errorf("without a proxy: dialled %q, want the address", *dialled)
+	}
 	for _, host := range []string{"localhosts.test", "mylocalhost.test", "local.test", "nolocaldomain.test"} {
 		if local(host) {
 			t.Errorf("%s is taken for a name of the machine itself", host)

@@ -103,6 +103,12 @@ func TestPeerHeaders(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
+	conn, err := peering(nil).Dial(t.Context(), peerName, peerPort)
+	must.Do(t, err)
+	if got, _ := io.ReadAll(conn); string(got) != peerName {
+		t.Errorf("without rules: got %q, want no headers", got)
+	}
+	_ = conn.Close()
 	for _, entry := range []string{"example.com:443", "8080-.test:4000", "a-i1a2.cloud.test:4000", "8080-i1a2:4000", peerName + ":0", peerName + ":", "8080-i1a2.1:4000", "*." + peerName + ":4000", "-i1a2.cloud.test:4000", "8080-i b.cloud.test:4000"} {
 		if _, err := none.WithHeaders(map[string]map[string]string{entry: {"A": "b"}}); err == nil {
 			t.Errorf("headers for %q were accepted", entry)

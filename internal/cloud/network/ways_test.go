@@ -38,7 +38,7 @@ func TestDeniedClientsLearnWhy(t *testing.T) {
 		proxy    *url.URL
 		to, sent string
 		want     string // the answer begins with it
-		denied   string // rule of the noted denial; "": none
+		denied   string // rule of the noted denial
 	}{
 		"a name":                        {Policy{}, mustRules(t, true, "public.test", allTraffic), nil, "203.0.113.5:80", get, page, ruleDenied},
 		"a name, offline":               {Policy{}, mustRules(t, false, "", ""), nil, "203.0.113.5:80", get, page, ruleOff},
@@ -48,6 +48,8 @@ func TestDeniedClientsLearnWhy(t *testing.T) {
 		"a network of the rules":        {Policy{}, mustRules(t, true, "", "10.0.0.0/8"), nil, "10.1.2.3:80", get, page, ruleDenied},
 		"a network, and no name":        {private, nil, nil, "10.1.2.3:80", "SSH-2.0-x\r\n", "", rulePrivate},
 		"a network, and half a message": {private, nil, nil, "10.1.2.3:80", "GET / HT", "", rulePrivate},
+		"half a name":                   {Policy{}, mustRules(t, true, "public.test", allTraffic), nil, "203.0.113.5:80", "GET / HT", "", ruleDenied},
+		"half a name, offline, in TLS":  {Policy{}, mustRules(t, false, "", ""), nil, "203.0.113.5:443", "\x16\x03", "", ruleOff},
 		"a proxy, and half a message":   {Policy{}, nil, proxy, "203.0.113.5:80", "GET / HT", "", "no name was sent"},
 		"a port without names":          {private, nil, nil, "10.1.2.3:22", "", "", rulePrivate},
 	} {
@@ -70,7 +72,7 @@ func TestDeniedClientsLearnWhy(t *testing.T) {
 				t.Errorf("the client got %q, want %q", got, tt.want)
 			}
 			host := to.Addr().String()
-			if tt.denied == ruleOff || tt.denied == ruleDenied && tt.rules.DenyAll() {
+			if tt.want != "" && tt.rules.DenyAll() {
 				host = "other.test"
 			}
 			if diff := cmp.Diff([]Denial{{Host: host, Port: to.Port(), Rule: tt.denied}}, told); diff != "" {
@@ -236,7 +238,8 @@ func TestOddAnswersOfResolvers(t *testing.T) {
 		denied   string
 	}{
 		"no address": {nil, "RCodeServerFailure", ""}, "only IPv6": {answers{v6}, "RCodeNameError", ""}, "both": {answers{v6, v4}, "203.0.113.5", ""},
-		"loopback": {answers{loopback}, "RCodeNameError", ruleLoopback}, "one of them": {answers{loopback, v4}, "203.0.113.5", ""},
+		"IPv4 written as IPv6": {answers{netip.MustParseAddr("::ffff:203.0.113.5")}, "203.0.113.5", ""},
+		"loopback":             {answers{loopback}, "RCodeNameError", ruleLoopback}, "one of them": {answers{loopback, v4}, "203.0.113.5", ""},
 	} {
 		var told []Denial
 		d := &Dialer{Resolver: tt.resolver}
