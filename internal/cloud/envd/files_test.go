@@ -462,7 +462,7 @@ func TestCPUPercent(t *testing.T) {
 	for _, test := range []struct {
 		at, used time.Duration
 		want     float64
-	}{{10 * time.Second, 5 * time.Second, 25}, {20 * time.Second, 25 * time.Second, 100}, {30 * time.Second, 24 * time.Second, 0}, {31 * time.Second, 24*time.Second + 1234*time.Microsecond, 0.06}} {
+	}{{10 * time.Second, 5 * time.Second, 25}, {20 * time.Second, 25 * time.Second, 100}, {30 * time.Second, 24 * time.Second, 0}, {31 * time.Second, 24*time.Second + 1234*time.Microsecond, 0.06}, {31 * time.Second, 25 * time.Second, 0}, {32 * time.Second, 25 * time.Second, 0}} {
 		if got := m.percentLocked(began.Add(test.at), test.used); got != test.want {
 			t.Errorf("after %v with %v used: %v, want %v", test.at, test.used, got, test.want)
 		}

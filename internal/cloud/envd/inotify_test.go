@@ -79,6 +79,22 @@ func TestFollowedDirectories(t *testing.T) {
 	}
 }
 
+// TestDirectoryThatCannotBeFollowed checks that an error names its directory, and that others are followed as before.
+func TestDirectoryThatCannotBeFollowed(t *testing.T) {
+	t.Parallel()
+	n, a, b := newNotify(t)
+	dir := t.TempDir()
+	_, err := calltest.FailNth(t, unix.SYS_INOTIFY_ADD_WATCH, 1, unix.EIO, func() error { return n.add(dir, followed) })
+	if got, ok := errors.AsType[*os.PathError](err); !ok || *got != (os.PathError{Op: "inotify_add_watch", Path: dir, Err: unix.EIO}) {
+		t.Errorf("got error %#v, want one that names %s", err, dir)
+	}
+	put(t, dir+"/file", "")
+	if err := n.add(dir+"/file", followed); !errors.Is(err, unix.ENOTDIR) {
+		t.Errorf("a file: got error %v, want %v", err, unix.ENOTDIR)
+	}
+	n.wantFollowed(t, "after errors", a, b)
+}
+
 // TestDirectoryMountedTwice checks that a directory keeps its first name if it has a second one as well.
 func TestDirectoryMountedTwice(t *testing.T) {
 	t.Parallel()
@@ -177,6 +193,9 @@ func TestWatchThatIsRefused(t *testing.T) {
 		"a broken directory":          {unix.SYS_INOTIFY_ADD_WATCH, unix.EIO, false, connect.CodeInternal},
 		"an unreadable directory":     {unix.SYS_GETDENTS64, unix.EIO, false, connect.CodeInternal},
 		"an interrupted call":         {unix.SYS_INOTIFY_ADD_WATCH, unix.EINTR, false, 0},
+		"a directory that breaks":     {unix.SYS_OPENAT, unix.EIO, false, connect.CodeInternal},
+		"a directory of another user": {unix.SYS_OPENAT, unix.EACCES, false, 0},
+		"a directory that is gone":    {unix.SYS_OPENAT, unix.ENOENT, false, 0},
 		"an unknown filesystem":       {unix.SYS_STATFS, unix.EIO, false, connect.CodeInternal},
 		"a filesystem of the network": {unix.SYS_STATFS, unix.EIO, true, 0},
 	} {

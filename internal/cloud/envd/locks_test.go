@@ -14,9 +14,8 @@ import (
 )
 
 // TestLocksAreFree checks that no call keeps a lock. Such a lock would otherwise only show in a test that waits
-// for ever.
-func TestLocksAreFree(t *testing.T) {
-	t.Parallel()
+// for ever. It runs before the tests that would wait.
+func TestLocksAreFree(t *testing.T) { //nolint:paralleltest // see above
 	ps := newProcesses(nil, slog.New(slog.DiscardHandler))
 	b := ps.kept
 	o, first := newOutput(b)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -162,6 +163,49 @@ func TestAbsence(t *testing.T) {
 			t.Error("the earlier stream goes on")
 		}
 	})
+}
+
+// TestReplayIsReleased checks that output to be sent again holds its buffers until it is sent or dropped, and that its
+// memory is counted as long.
+func TestReplayIsReleased(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*output, *subscriber){
+		"unread":    func(o *output, s *subscriber) { o.unsubscribe(s) },
+		"half read": func(o *output, s *subscriber) { s.replayed(); s.replayed(); o.unsubscribe(s) },
+		"read": func(o *output, s *subscriber) {
+			for _, data := s.replayed(); data != nil; _, data = s.replayed() {
+			}
+			s.dropReplay(o.kept.budget)
+		},
+	} {
+		b := newBudget()
+		o, first := newOutput(b)
+		o.unsubscribe(first)
+		for range 3 {
+			o.put(stdout, strings.Repeat("x", maxChunk))
+		}
+		want := func(when string, held int32, replays int64) {
+			t.Helper()
+			for i, p := range o.kept.pieces {
+				if got := p.in.refs.Load(); got != held {
+					t.Errorf("%s, %s: the piece %d is held %d times, want %d", name, when, i, got, held)
+				}
+			}
+			if got, used := b.replays.Load(), b.used.Load()-o.kept.cost.Load(); got != replays || used != replays {
+				t.Errorf("%s, %s: %d bytes wait to be sent again, and are counted as %d, want %d", name, when, got, used, replays)
+			}
+		}
+		s, _, err := o.subscribeFrom(0, 0)
+		must.Do(t, err)
+		want("before", 2, 3*(chunkCost+pieceCost))
+		end(o, s)
+		want("afterwards", 1, 0)
+		b.replays.Add(maxReplays)
+		_, _, err = o.subscribeFrom(0, 0)
+		must.Is(t, err, errTooManyReplays)
+		b.replays.Add(-maxReplays)
+		want("refused", 1, 0)
+	}
 }
 
 // TestAwait checks what ends the wait for a client: its report, the end of its time, and that nobody
