@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/e2bctl/e2bctl/internal/calltest"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
@@ -255,12 +256,13 @@ func TestEntriesOfEvents(t *testing.T) {
 			filesystem.EventType_EVENT_TYPE_CREATE: true, filesystem.EventType_EVENT_TYPE_WRITE: true, filesystem.EventType_EVENT_TYPE_CHMOD: true,
 			filesystem.EventType_EVENT_TYPE_REMOVE: false, filesystem.EventType_EVENT_TYPE_RENAME: false,
 		} {
-			want := ""
+			want := &filesystem.FilesystemEvent{Name: "a", Type: kind}
 			if entries && described {
-				want = d.home + "/link/a"
+				want.Entry, err = d.server.entry(d.home + "/link/a")
+				must.Do(t, err)
 			}
-			if got := w.event(d.home+"/dir/a", kind); got.GetName() != "a" || got.GetType() != kind || got.GetEntry().GetPath() != want {
-				t.Errorf("%v, with entries: %v: got %v, want the path %q", kind, entries, got, want)
+			if diff := cmp.Diff(want, w.event(d.home+"/dir/a", kind), protocmp.Transform()); diff != "" {
+				t.Errorf("%v, with entries: %v (-want +got):\n%s", kind, entries, diff)
 			}
 		}
 		if got := w.event(d.home+"/dir/gone", filesystem.EventType_EVENT_TYPE_CREATE); got.GetEntry() != nil {

@@ -183,7 +183,8 @@ func TestWatchThatIsNotIdle(t *testing.T) {
 	}
 }
 
-// TestPlacesOfWatches checks that a watch that could not begin has no place.
+// TestPlacesOfWatches checks that a watch that could not begin has no place, and that one that is removed gives its
+// place back.
 func TestPlacesOfWatches(t *testing.T) { //nolint:paralleltest // with such a place, no sandbox of another test ends
 	d := serve(t)
 	put(t, d.home+"/file", "")
@@ -216,6 +217,21 @@ func TestPlacesOfWatches(t *testing.T) { //nolint:paralleltest // with such a pl
 				ws.leave() // so that the sandbox can end
 			}
 		}
+	}
+	made, err := s.CreateWatcher(t.Context(), connect.NewRequest(&filesystem.CreateWatcherRequest{}))
+	must.Do(t, err)
+	w := ws.polled[made.Msg.GetWatcherId()]
+	if ws.count != 1 || len(ws.polled) != 1 || w == nil || w.all != ws || time.Since(w.asked) > patience.Limit {
+		t.Errorf("after a start: %d places are taken, and %+v is watched", ws.count, w)
+	}
+	remove := connect.NewRequest(&filesystem.RemoveWatcherRequest{WatcherId: made.Msg.GetWatcherId()})
+	_, err = s.RemoveWatcher(t.Context(), remove)
+	must.Do(t, err)
+	if ws.count != 0 || len(ws.polled) != 0 {
+		t.Errorf("after the end: %d places are taken, %d of polled watches, want none", ws.count, len(ws.polled))
+	}
+	if _, err := s.RemoveWatcher(t.Context(), remove); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("once more: got error %v, want %v", err, connect.CodeNotFound)
 	}
 }
 
