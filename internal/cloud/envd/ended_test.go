@@ -99,51 +99,6 @@ func TestTerminalThatFails(t *testing.T) {
 	}
 }
 
-// TestProcessesThatEnd checks the end of commands that can and cannot be executed, and that their deadline has no
-// effect afterwards. It runs before the tests that wait for what a wrong program says.
-func TestProcessesThatEnd(t *testing.T) { //nolint:paralleltest // see above
-	d := serve(t)
-	put(t, d.home+"/file", "")
-	for _, tt := range []struct {
-		cmd    string
-		args   []string
-		code   int32
-		output string // a part of it
-	}{
-		{"/bin/sh", []string{"-c", "echo said; exit 3"}, 3, "said"},
-		{"sh", []string{"-c", "echo said"}, 0, "said"},
-		{"no-such-program", []string{"x"}, 127, "no-such-program"},
-		{"/no/such/program", []string{"x"}, 127, "/no/such/program"},
-		{"", nil, 127, "sh: the command is empty"},
-		{d.home + "/file", nil, 126, d.home + "/file"},
-	} {
-		for _, limit := range []time.Duration{0, time.Hour} {
-			b := newBudget()
-			config := &process.ProcessConfig{Cmd: tt.cmd, Args: tt.args}
-			l := &launch{config: config, user: d.server.users.fallback, dir: d.home, env: []string{"PATH=/usr/bin:/bin"}, kept: b}
-			if limit > 0 {
-				l.deadline = time.Now().Add(limit)
-			}
-			r, first, err := l.start()
-			must.Do(t, err)
-			r.wait()
-			r.output.end()
-			if got := first.drain(); r.end.GetExitCode() != tt.code || !r.end.GetExited() || !strings.Contains(got, tt.output) || (got == "") != (tt.output == "") {
-				t.Errorf("%s %q: got %q and the end %v, want %q and the code %d", tt.cmd, tt.args, got, r.end, tt.output, tt.code)
-			}
-			if (r.deadline != nil) != (limit > 0) || r.deadline != nil && r.deadline.Stop() || r.hasExpired() || r.held {
-				t.Errorf("%s %q, with a limit of %v: its deadline %v is still to come, or it has passed: %v", tt.cmd, tt.args, limit, r.deadline, r.hasExpired())
-			}
-			r.output.unsubscribe(first)
-			b.leave(r.output)
-			r.linger()
-			if used, left := b.used.Load(), b.left.Load(); used != 0 || left != 0 || len(b.live)+len(b.ended) > 0 {
-				t.Errorf("%s %q: in the end %d and %d bytes are used, by %d outputs", tt.cmd, tt.args, used, left, len(b.live)+len(b.ended))
-			}
-		}
-	}
-}
-
 // TestFindKept checks that an id alone selects a process, whatever the selector says, and that a selector
 // without an id never selects an ended process whose pid another one has.
 func TestFindKept(t *testing.T) {

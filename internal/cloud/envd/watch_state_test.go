@@ -323,6 +323,20 @@ func TestKeptEvents(t *testing.T) {
 	}
 }
 
+// TestModesToldTwice checks which of the reports of the modes of directories are the second ones of their changes.
+func TestModesToldTwice(t *testing.T) {
+	t.Parallel()
+	w := &watch{dirs: map[string]bool{"a": true, "b": true}}
+	for n, tt := range []struct {
+		path  string
+		twice bool
+	}{{"a", false}, {"a", true}, {"a", false}, {"file", false}, {"a", true}, {"a", false}, {"b", false}, {"a", false}, {"a", true}, {"file", false}, {"file", false}} {
+		if got := w.toldTwice(tt.path); got != tt.twice {
+			t.Errorf("the report %d, of %s: got %v, want %v", n, tt.path, got, tt.twice)
+		}
+	}
+}
+
 // TestErrorsThatAreNoEnd checks which errors of a directory that a watch finds are no errors of the watch.
 func TestErrorsThatAreNoEnd(t *testing.T) {
 	t.Parallel()
