@@ -385,10 +385,11 @@ func TestMetadata(t *testing.T) {
 		}
 		return files
 	}
-	files := upload("X-Metadata-Author", "me", "X-Metadata-Kind", "test")
-	if files[0].Metadata == nil {
+	put(t, d.home+"/a", "")
+	if err := unix.Setxattr(d.home+"/a", metadataPrefix+"old", []byte("x"), 0); errors.Is(err, unix.ENOTSUP) {
 		t.Skip("the filesystem of the temporary directory takes no extended attributes")
 	}
+	files := upload("X-Metadata-Author", "me", "X-Metadata-Kind", "test")
 	want := map[string]string{"author": "me", "kind": "test"}
 	if diff := cmp.Diff(want, files[0].Metadata) + cmp.Diff(want, stat()); diff != "" {
 		t.Errorf("metadata (-want +got):\n%s", diff)

@@ -71,6 +71,29 @@ func TestDisplaces(t *testing.T) {
 	}
 }
 
+// TestReceivedOutputIsDropped checks that old output is dropped once a report says that its client has received it.
+func TestReceivedOutputIsDropped(t *testing.T) {
+	t.Parallel()
+	o, first := newOutput(newBudget())
+	o.willReturn(first)
+	const whole, more = maxKeptOutput / maxChunk, 4
+	for range whole + more {
+		c := newChunk(stdout)
+		c.data = c.buf[:]
+		o.keep(c)
+		c.release()
+	}
+	for _, tt := range []struct {
+		received int64
+		want     int
+	}{{0, whole + more}, {maxChunk - 1, whole + more}, {maxChunk, whole + more - 1}, {more*maxChunk - 1, whole + 1}, {more * maxChunk, whole}, {(whole + more) * maxChunk, whole}} {
+		must.Do(t, o.receive(first.stream, tt.received))
+		if o.displaces(1); len(o.kept.pieces) != tt.want {
+			t.Errorf("%d bytes are received: got %d pieces, want %d", tt.received, len(o.kept.pieces), tt.want)
+		}
+	}
+}
+
 // TestNeeded checks how many bytes are kept for clients that may not have received them.
 func TestNeeded(t *testing.T) {
 	t.Parallel()
