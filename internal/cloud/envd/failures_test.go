@@ -24,7 +24,6 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/e2bctl/e2bctl/internal/calltest"
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
@@ -468,26 +467,6 @@ func TestLowestPid(t *testing.T) {
 		if want := uint32(max(1, 60+i)); i > 0 && info.GetPid() != want || i == 0 && info.GetPid() != 1 {
 			t.Errorf("the process %d of the list has the pid %d, want %d", i, info.GetPid(), want)
 		}
-	}
-}
-
-// TestStartThatFails makes each pipe of a process fail. No pipe stays open, and no memory is kept.
-func TestStartThatFails(t *testing.T) { //nolint:paralleltest // it counts the open files of this process
-	d := serve(t)
-	config := &process.ProcessConfig{Cmd: "/bin/true"}
-	l := &launch{config: config, user: d.server.users.fallback, dir: d.home, stdin: true, kept: newBudget()}
-	before := descriptors(t)["pipe"]
-	for n := 1; n <= 4; n++ { // the last one belongs to the start itself
-		_, err := calltest.FailNth(t, unix.SYS_PIPE2, n, unix.EMFILE, func() error { _, _, err := l.start(); return err })
-		if got := connect.CodeOf(startFailure(err)); !errors.Is(err, unix.EMFILE) || got != connect.CodeResourceExhausted {
-			t.Errorf("pipe %d: got error %v and code %v", n, err, got)
-		}
-	}
-	if _, _, err := (&launch{config: &process.ProcessConfig{Cmd: "/bin/true", Args: []string{"\x00"}}, user: l.user, dir: d.home, kept: l.kept}).start(); !errors.Is(err, unix.EINVAL) {
-		t.Errorf("a zero byte: got error %v, want %v", err, unix.EINVAL)
-	}
-	if after := descriptors(t)["pipe"]; after != before || len(l.kept.live) != 0 {
-		t.Errorf("%d pipes are open, and %d outputs are live, want %d and none", after, len(l.kept.live), before)
 	}
 }
 

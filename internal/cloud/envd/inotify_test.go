@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/e2bctl/e2bctl/internal/calltest"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
@@ -77,6 +78,22 @@ func TestFollowedDirectories(t *testing.T) {
 	if pending, err := n.pending(); pending != 0 || err != nil {
 		t.Errorf("%d bytes of changes are pending, error %v, want none", pending, err)
 	}
+}
+
+// TestDirectoryThatCannotBeFollowed checks that an error names its directory, and that others are followed as before.
+func TestDirectoryThatCannotBeFollowed(t *testing.T) {
+	t.Parallel()
+	n, a, b := newNotify(t)
+	dir := t.TempDir()
+	_, err := calltest.FailNth(t, unix.SYS_INOTIFY_ADD_WATCH, 1, unix.EIO, func() error { return n.add(dir, followed) })
+	if got, ok := errors.AsType[*os.PathError](err); !ok || *got != (os.PathError{Op: "inotify_add_watch", Path: dir, Err: unix.EIO}) {
+		t.Errorf("got error %#v, want one that names %s", err, dir)
+	}
+	put(t, dir+"/file", "")
+	if err := n.add(dir+"/file", followed); !errors.Is(err, unix.ENOTDIR) {
+		t.Errorf("a file: got error %v, want %v", err, unix.ENOTDIR)
+	}
+	n.wantFollowed(t, "after errors", a, b)
 }
 
 // TestDirectoryMountedTwice checks that a directory keeps its first name if it has a second one as well.
@@ -177,6 +194,9 @@ func TestWatchThatIsRefused(t *testing.T) {
 		"a broken directory":          {unix.SYS_INOTIFY_ADD_WATCH, unix.EIO, false, connect.CodeInternal},
 		"an unreadable directory":     {unix.SYS_GETDENTS64, unix.EIO, false, connect.CodeInternal},
 		"an interrupted call":         {unix.SYS_INOTIFY_ADD_WATCH, unix.EINTR, false, 0},
+		"a directory that breaks":     {unix.SYS_OPENAT, unix.EIO, false, connect.CodeInternal},
+		"a directory of another user": {unix.SYS_OPENAT, unix.EACCES, false, 0},
+		"a directory that is gone":    {unix.SYS_OPENAT, unix.ENOENT, false, 0},
 		"an unknown filesystem":       {unix.SYS_STATFS, unix.EIO, false, connect.CodeInternal},
 		"a filesystem of the network": {unix.SYS_STATFS, unix.EIO, true, 0},
 	} {
@@ -236,12 +256,13 @@ func TestEntriesOfEvents(t *testing.T) {
 			filesystem.EventType_EVENT_TYPE_CREATE: true, filesystem.EventType_EVENT_TYPE_WRITE: true, filesystem.EventType_EVENT_TYPE_CHMOD: true,
 			filesystem.EventType_EVENT_TYPE_REMOVE: false, filesystem.EventType_EVENT_TYPE_RENAME: false,
 		} {
-			want := ""
+			want := &filesystem.FilesystemEvent{Name: "a", Type: kind}
 			if entries && described {
-				want = d.home + "/link/a"
+				want.Entry, err = d.server.entry(d.home + "/link/a")
+				must.Do(t, err)
 			}
-			if got := w.event(d.home+"/dir/a", kind); got.GetName() != "a" || got.GetType() != kind || got.GetEntry().GetPath() != want {
-				t.Errorf("%v, with entries: %v: got %v, want the path %q", kind, entries, got, want)
+			if diff := cmp.Diff(want, w.event(d.home+"/dir/a", kind), protocmp.Transform()); diff != "" {
+				t.Errorf("%v, with entries: %v (-want +got):\n%s", kind, entries, diff)
 			}
 		}
 		if got := w.event(d.home+"/dir/gone", filesystem.EventType_EVENT_TYPE_CREATE); got.GetEntry() != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
@@ -121,6 +122,120 @@ func TestKeptBuffers(t *testing.T) {
 	}
 	if got := tail.refs.Load() + large.refs.Load(); got != 0 || o.kept.room != nil || o.kept.cost.Load() != 0 {
 		t.Errorf("afterwards, the buffers are held %d times, and the output has %d bytes of memory, want none", got, o.kept.cost.Load())
+	}
+}
+
+// keptPiece describes a piece of kept output.
+type keptPiece struct {
+	Of     stream
+	Size   int
+	Cost   int64
+	Shared bool // it is in a chunk
+}
+
+// TestKeptPieces checks into which pieces output is divided, and the memory of each.
+func TestKeptPieces(t *testing.T) {
+	t.Parallel()
+	k := kept{budget: newBudget()}
+	var want []keptPiece
+	var all string
+	for n, step := range []struct {
+		of   stream
+		size int
+		grow int         // bytes by which the newest piece grows
+		add  []keptPiece // the new ones
+	}{
+		{stdout, 100, 0, []keptPiece{{stdout, 100, pieceCost + firstRoom, false}}},
+		{stdout, 12, 12, nil},
+		{stderr, 100, 0, []keptPiece{{stderr, 100, pieceCost, false}}},
+		{stdout, 400, 0, []keptPiece{{stdout, 300, pieceCost, false}, {stdout, 100, pieceCost + 1024, false}}},
+		{stderr, sharedFrom, 0, []keptPiece{{stderr, sharedFrom, pieceCost + chunkCost, true}}},
+		{stderr, 10, 0, []keptPiece{{stderr, 10, pieceCost, false}}},
+		{stderr, 5, 5, nil},
+		{stderr, sharedFrom - 1, 909, []keptPiece{{stderr, sharedFrom - 910, pieceCost + sharedFrom, false}}},
+		{stderr, sharedFrom - 1, 910, []keptPiece{{stderr, sharedFrom - 911, pieceCost + chunkCost, true}}},
+		{stderr, sharedFrom - 1, sharedFrom - 1, nil},
+		{stdout, sharedFrom - 1, 0, []keptPiece{{stdout, 912, pieceCost, true}, {stdout, sharedFrom - 913, pieceCost + chunkCost, true}}},
+	} {
+		c, tail := newChunk(step.of), k.tail
+		c.data = append(c.buf[:0], strings.Repeat(string(rune('a'+n)), step.size)...)
+		all += string(c.data)
+		k.add(c, maxKeptOutput)
+		if wanted := 1 + step.size/sharedFrom; c.refs.Load() != int32(wanted) {
+			t.Errorf("step %d: the chunk is held %d times, want %d", n, c.refs.Load(), wanted)
+		}
+		c.release()
+		if step.grow > 0 {
+			want[len(want)-1].Size += step.grow
+		}
+		want = append(want, step.add...)
+		var got []keptPiece
+		var text strings.Builder
+		cost, held := int64(0), int32(0)
+		for _, p := range k.pieces {
+			got = append(got, keptPiece{p.of, len(p.data), p.cost, p.in != nil})
+			text.Write(p.data)
+			cost += p.cost
+			if p.in != nil && p.in == tail {
+				held++
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("step %d (-want +got):\n%s", n, diff)
+		}
+		if text.String() != all || k.cost.Load() != cost || k.budget.used.Load() != cost {
+			t.Errorf("step %d: %d bytes are kept, equal: %v, and cost %d and %d, want %d", n, text.Len(), text.String() == all, k.cost.Load(), k.budget.used.Load(), cost)
+		}
+		if tail != nil && tail != k.tail && tail.refs.Load() != held {
+			t.Errorf("step %d: the full buffer is held %d times, want %d", n, tail.refs.Load(), held)
+		}
+	}
+	for len(k.pieces) > 0 {
+		k.drop()
+	}
+	if k.pieces != nil || k.tail != nil || k.first != int64(len(all)) || k.next != k.first || k.cost.Load() != 0 {
+		t.Errorf("in the end %v and %v are kept, from byte %d to %d, want nothing from %d on", k.pieces, k.tail, k.first, k.next, len(all))
+	}
+}
+
+// TestKeptFrom checks which pieces are sent again from a byte on, and that all others are left alone.
+func TestKeptFrom(t *testing.T) {
+	t.Parallel()
+	k := kept{budget: newBudget()}
+	for n := range 3 {
+		c := newChunk(stream(n % 2))
+		c.data = append(c.buf[:0], strings.Repeat(string(rune('a'+n)), sharedFrom)...)
+		k.add(c, maxKeptOutput)
+		c.release()
+	}
+	for offset, want := range map[int64][]int{
+		0: {sharedFrom, sharedFrom, sharedFrom}, 1: {sharedFrom - 1, sharedFrom, sharedFrom}, sharedFrom - 1: {1, sharedFrom, sharedFrom},
+		sharedFrom: {sharedFrom, sharedFrom}, sharedFrom + 1: {sharedFrom - 1, sharedFrom}, 2 * sharedFrom: {sharedFrom},
+		3*sharedFrom - 1: {1}, 3 * sharedFrom: nil,
+	} {
+		pieces, cost := k.from(offset)
+		var sizes []int
+		for n, p := range pieces {
+			sizes = append(sizes, len(p.data))
+			if of := k.pieces[3-len(pieces)+n].of; p.of != of {
+				t.Errorf("from byte %d: the piece %d is of %v, want %v", offset, n, p.of, of)
+			}
+		}
+		if diff := cmp.Diff(want, sizes); diff != "" || cost != int64(len(want))*(chunkCost+pieceCost) {
+			t.Errorf("from byte %d: a cost of %d, and the pieces (-want +got):\n%s", offset, cost, diff)
+		}
+		for n, p := range k.pieces {
+			wanted := int32(1)
+			if n >= 3-len(want) {
+				wanted = 2
+			}
+			if got := p.in.refs.Load(); got != wanted || len(p.data) != sharedFrom {
+				t.Errorf("from byte %d: the piece %d has %d bytes and is held %d times, want %d", offset, n, len(p.data), got, wanted)
+			}
+		}
+		for _, p := range pieces {
+			p.release()
+		}
 	}
 }
 

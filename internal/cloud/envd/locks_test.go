@@ -4,8 +4,11 @@ package envd
 
 import (
 	"log/slog"
+	"os"
 	"sync"
 	"testing"
+
+	"connectrpc.com/connect"
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
@@ -14,16 +17,19 @@ import (
 )
 
 // TestLocksAreFree checks that no call keeps a lock. Such a lock would otherwise only show in a test that waits
-// for ever.
-func TestLocksAreFree(t *testing.T) {
-	t.Parallel()
+// for ever. It runs before the tests that would wait.
+func TestLocksAreFree(t *testing.T) { //nolint:paralleltest // see above
 	ps := newProcesses(nil, slog.New(slog.DiscardHandler))
 	b := ps.kept
 	o, first := newOutput(b)
 	r := &running{pid: 7, output: o, end: &process.ProcessEvent_EndEvent{}}
 	ws := newWatchers()
 	p := &polled{all: ws, stop: func() {}}
+	files := &filesystemService{&Server{watchers: ws}}
 	m := newMetrics(&Options{})
+	null, err := os.Open(os.DevNull)
+	must.Do(t, err)
+	in := newInput(null)
 	names := &idNames{file: "/none"}
 	fail := func(err error) {
 		if err == nil {
@@ -32,7 +38,7 @@ func TestLocksAreFree(t *testing.T) {
 	}
 	locks := map[string]*sync.Mutex{
 		"of processes": &ps.mu, "of the budget": &b.mu, "of output": &o.mu, "of publishing": &o.publishing, "of the process": &r.mu,
-		"of watchers": &ws.mu, "of a watch": &p.mu, "of metrics": &m.mu, "of names": &names.mu,
+		"of watchers": &ws.mu, "of a watch": &p.mu, "of metrics": &m.mu, "of names": &names.mu, "of the input": &in.mu,
 	}
 	var second *subscriber
 	for _, call := range []struct {
@@ -80,6 +86,23 @@ func TestLocksAreFree(t *testing.T) {
 		{"fail", func() { p.fail(nil) }},
 		{"forget of a watch", p.forget},
 		{"evict", func() { ws.mu.Lock(); ws.polled["a"] = p; ws.evict(); ws.mu.Unlock() }},
+		{"RemoveWatcher", func() {
+			ws.mu.Lock()
+			ws.polled["b"] = p
+			ws.mu.Unlock()
+			_, err := files.RemoveWatcher(t.Context(), connect.NewRequest(&filesystem.RemoveWatcherRequest{WatcherId: "b"}))
+			must.Do(t, err)
+		}},
+		{"RemoveWatcher again", func() {
+			_, err := files.RemoveWatcher(t.Context(), connect.NewRequest(&filesystem.RemoveWatcherRequest{WatcherId: "b"}))
+			fail(err)
+		}},
+		{"GetWatcherEvents", func() {
+			_, err := files.GetWatcherEvents(t.Context(), connect.NewRequest(&filesystem.GetWatcherEventsRequest{WatcherId: "b"}))
+			fail(err)
+		}},
+		{"close of the input", func() { must.Do(t, in.close()) }},
+		{"close of the input again", func() { must.Do(t, in.close()) }},
 		{"close of watches", func() { must.Do(t, ws.close()) }},
 		{"enter after the end", func() { fail(ws.enter()) }},
 		{"sample", func() { _, _ = m.sample() }},

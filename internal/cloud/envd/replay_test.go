@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,6 +71,29 @@ func TestDisplaces(t *testing.T) {
 	}
 }
 
+// TestReceivedOutputIsDropped checks that old output is dropped once a report says that its client has received it.
+func TestReceivedOutputIsDropped(t *testing.T) {
+	t.Parallel()
+	o, first := newOutput(newBudget())
+	o.willReturn(first)
+	const whole, more = maxKeptOutput / maxChunk, 4
+	for range whole + more {
+		c := newChunk(stdout)
+		c.data = c.buf[:]
+		o.keep(c)
+		c.release()
+	}
+	for _, tt := range []struct {
+		received int64
+		want     int
+	}{{0, whole + more}, {maxChunk - 1, whole + more}, {maxChunk, whole + more - 1}, {more*maxChunk - 1, whole + 1}, {more * maxChunk, whole}, {(whole + more) * maxChunk, whole}} {
+		must.Do(t, o.receive(first.stream, tt.received))
+		if o.displaces(1); len(o.kept.pieces) != tt.want {
+			t.Errorf("%d bytes are received: got %d pieces, want %d", tt.received, len(o.kept.pieces), tt.want)
+		}
+	}
+}
+
 // TestNeeded checks how many bytes are kept for clients that may not have received them.
 func TestNeeded(t *testing.T) {
 	t.Parallel()
@@ -94,6 +119,48 @@ func TestNeeded(t *testing.T) {
 		o.away = nil
 		if got := o.needed(next); got != maxKeptOutput {
 			t.Errorf("%+v, without a subscriber: got %d, want %d", tt, got, maxKeptOutput)
+		}
+	}
+}
+
+// TestReplacedStream checks which streams end when a client connects again, and from which byte on it receives output.
+func TestReplacedStream(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		replaced    uint64
+		from, begin int64
+		left        []uint64 // streams
+	}{
+		{0, 0, 0, []uint64{0, 1, 2, 3}}, {1, 9, 9, []uint64{0, 2, 3}}, {2, 10, 10, []uint64{0, 1, 3}}, {7, fromNow, 10, []uint64{0, 1, 2, 3}},
+	} {
+		o, first := newOutput(newBudget())
+		all := []*subscriber{first}
+		for range 2 {
+			s, _, err := o.subscribeFrom(0, 0)
+			must.Do(t, err)
+			all = append(all, s)
+		}
+		o.put(stdout, "0123456789")
+		s, begin, err := o.subscribeFrom(tt.from, tt.replaced)
+		must.Do(t, err)
+		var left []uint64
+		for _, s := range o.current() {
+			left = append(left, s.stream)
+		}
+		if !slices.Equal(left, tt.left) || begin != tt.begin || s.received != tt.begin || s.stream != 3 || o.away != nil {
+			t.Errorf("in place of %d, from %d: got %v, and output from %d on, with %+v, want %v from %d on", tt.replaced, tt.from, left, begin, s, tt.left, tt.begin)
+		}
+		for _, old := range all {
+			select {
+			case <-old.gone:
+				if old.stream != tt.replaced || old.stream == 0 {
+					t.Errorf("in place of %d: the stream %d has ended", tt.replaced, old.stream)
+				}
+			default:
+				if old.stream == tt.replaced && old.stream != 0 {
+					t.Errorf("in place of %d: it goes on", tt.replaced)
+				}
+			}
 		}
 	}
 }
@@ -161,7 +228,53 @@ func TestAbsence(t *testing.T) {
 		default:
 			t.Error("the earlier stream goes on")
 		}
+		o.unsubscribe(back)
+		want("an earlier stream that ends later", -1)
 	})
+}
+
+// TestReplayIsReleased checks that output to be sent again holds its buffers until it is sent or dropped, and that its
+// memory is counted as long.
+func TestReplayIsReleased(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*output, *subscriber){
+		"unread":    func(o *output, s *subscriber) { o.unsubscribe(s) },
+		"dropped":   func(o *output, s *subscriber) { s.dropReplay(o.kept.budget); o.unsubscribe(s) },
+		"half read": func(o *output, s *subscriber) { s.replayed(); s.replayed(); o.unsubscribe(s) },
+		"read": func(o *output, s *subscriber) {
+			for _, data := s.replayed(); data != nil; _, data = s.replayed() {
+			}
+			s.dropReplay(o.kept.budget)
+		},
+	} {
+		b := newBudget()
+		o, first := newOutput(b)
+		o.unsubscribe(first)
+		for range 3 {
+			o.put(stdout, strings.Repeat("x", maxChunk))
+		}
+		want := func(when string, held int32, replays int64) {
+			t.Helper()
+			for i, p := range o.kept.pieces {
+				if got := p.in.refs.Load(); got != held {
+					t.Errorf("%s, %s: the piece %d is held %d times, want %d", name, when, i, got, held)
+				}
+			}
+			if got, used := b.replays.Load(), b.used.Load()-o.kept.cost.Load(); got != replays || used != replays {
+				t.Errorf("%s, %s: %d bytes wait to be sent again, and are counted as %d, want %d", name, when, got, used, replays)
+			}
+		}
+		s, _, err := o.subscribeFrom(0, 0)
+		must.Do(t, err)
+		want("before", 2, 3*(chunkCost+pieceCost))
+		end(o, s)
+		want("afterwards", 1, 0)
+		b.replays.Add(maxReplays)
+		_, _, err = o.subscribeFrom(0, 0)
+		must.Is(t, err, errTooManyReplays)
+		b.replays.Add(-maxReplays)
+		want("refused", 1, 0)
+	}
 }
 
 // TestAwait checks what ends the wait for a client: its report, the end of its time, and that nobody
@@ -178,6 +291,7 @@ func TestAwait(t *testing.T) {
 		"a signal":       {false, func(o *output, _ *subscriber) { close(o.impatient) }, time.Hour},
 		"an abandonment": {false, func(o *output, _ *subscriber) { close(o.abandoned) }, time.Hour},
 		"its time":       {true, func(*output, *subscriber) {}, returnLimit},
+		"a return":       {true, func(o *output, _ *subscriber) { _, _, _ = o.subscribeFrom(o.kept.next, 0) }, time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			o, s := newOutput(newBudget())
@@ -186,7 +300,11 @@ func TestAwait(t *testing.T) {
 			if tt.away {
 				o.unsubscribe(s)
 			}
-			time.AfterFunc(time.Hour, func() { tt.end(o, s) })
+			after := time.Hour
+			if tt.away {
+				after = time.Second
+			}
+			time.AfterFunc(after, func() { tt.end(o, s) })
 			began := time.Now()
 			o.await(1)
 			if took := time.Since(began); took != tt.want {
@@ -211,6 +329,9 @@ func TestReclaim(t *testing.T) {
 	}
 	outputs[0].end()
 	outputs[1].end()
+	if len(b.live) != 3 || !slices.Equal(b.ended, outputs[:2]) {
+		t.Errorf("%d outputs are live, and %d have ended, want 3 and the oldest 2", len(b.live), len(b.ended))
+	}
 	const each = chunkCost + pieceCost
 	pieces := func() (n [5]int) {
 		for i, o := range outputs {
@@ -223,9 +344,9 @@ func TestReclaim(t *testing.T) {
 		want   [5]int
 	}{
 		{0, [5]int{1, 1, 2, 3, 1}},
-		{1, [5]int{0, 1, 2, 3, 1}},
+		{each, [5]int{0, 1, 2, 3, 1}}, // exactly as many as the oldest has
 		{1, [5]int{0, 0, 2, 3, 1}},
-		{1, [5]int{0, 0, 2, 2, 1}},
+		{each, [5]int{0, 0, 2, 2, 1}},
 		{each + 1, [5]int{0, 0, 1, 1, 1}},
 	} {
 		b.used.Add(maxAllKept + tt.beyond - b.used.Load())
@@ -237,6 +358,13 @@ func TestReclaim(t *testing.T) {
 	b.used.Store(2 * maxAllKept)
 	if b.reclaim(); pieces() != [5]int{} {
 		t.Errorf("got %v pieces, want none", pieces())
+	}
+	for _, o := range outputs {
+		b.leave(o)
+	}
+	b.used.Store(2 * maxAllKept)
+	if b.reclaim(); b.used.Load() != 2*maxAllKept || len(b.live)+len(b.ended) > 0 {
+		t.Errorf("without outputs: %d bytes are used by %d, want as before", b.used.Load(), len(b.live)+len(b.ended))
 	}
 }
 
@@ -257,6 +385,7 @@ func TestBudgetOfReplays(t *testing.T) {
 	must.Do(t, b.replay(-1))
 	must.Do(t, b.replay(1))
 	b.replays.Add(5)
+	must.Do(t, b.replay(0))
 	must.Do(t, b.replay(-1))
 	b.replays.Add(-5)
 	want(maxReplays - 1)

@@ -91,6 +91,22 @@ func TestBodyThatCannotBeStaged(t *testing.T) {
 	}
 }
 
+// TestUploadThatCannotBeStaged checks that an upload fails, and leaves nothing, if no directory takes its content.
+func TestUploadThatCannotBeStaged(t *testing.T) {
+	t.Parallel()
+	d := serve(t, func(o *Options) { o.Scratch = "/nonexistent" })
+	must.Do(t, os.Symlink("none/file", d.home+"/link"))
+	for _, size := range []int{0, 1, block - 1, block, block + 1, 3 * block} {
+		kept, err := d.server.storeFile(d.home+"/link", strings.NewReader(strings.Repeat("x", size)), d.server.users.fallback, nil)
+		if kept != nil || !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%d bytes: got the metadata %v and error %v, want %v", size, kept, err, fs.ErrNotExist)
+		}
+		if list := names(t, d.home); len(list) != 1 {
+			t.Errorf("%d bytes: left %v, want the link alone", size, list)
+		}
+	}
+}
+
 // TestStagingFor checks in which directories a new file is prepared.
 func TestStagingFor(t *testing.T) {
 	t.Parallel()

@@ -7,9 +7,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"testing"
 
+	"connectrpc.com/connect"
+
+	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
@@ -108,5 +112,24 @@ func TestInputIsBoundedInBytes(t *testing.T) {
 			t.Errorf("%d bytes after %d: got error %v and %d bytes that wait, want error %v", tt.size, tt.waiting, err, in.waiting.Load(), tt.want)
 		}
 		must.Do(t, in.close())
+	}
+}
+
+// TestInputThatCannotBeClosed checks that a failure to close an input is reported once, and that other calls succeed.
+func TestInputThatCannotBeClosed(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	must.Do(t, errors.Join(err, r.Close(), w.Close()))
+	ps := newProcesses(nil, slog.New(slog.DiscardHandler))
+	ps.live[7], ps.live[8] = &running{pid: 7, stdin: newInput(w)}, &running{pid: 8}
+	s := &processService{&Server{processes: ps}}
+	for n, tt := range []struct {
+		pid  uint32
+		want connect.Code // 0: none
+	}{{7, connect.CodeUnknown}, {7, 0}, {8, 0}, {9, connect.CodeNotFound}} {
+		_, err := s.CloseStdin(t.Context(), connect.NewRequest(&process.CloseStdinRequest{Process: byPid(tt.pid)}))
+		if (err == nil) != (tt.want == 0) || err != nil && connect.CodeOf(err) != tt.want {
+			t.Errorf("the call %d: got error %v, want %v", n, err, tt.want)
+		}
 	}
 }

@@ -75,6 +75,32 @@ func TestEachCallOfAnUploadFails(t *testing.T) {
 	}
 }
 
+// TestLengthOfAnOverwrittenFile checks that only a file that was longer is cut to its new length, and only after its new
+// content was written.
+func TestLengthOfAnOverwrittenFile(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	const body = "new text"
+	for before, cut := range map[string]bool{"old": false, "old tex": false, "old text": false, "old text.": true} {
+		for number, call := range map[uint32]string{unix.SYS_FTRUNCATE: "ftruncate", unix.SYS_WRITE: "write"} {
+			path := d.home + "/file"
+			must.Do(t, os.RemoveAll(path))
+			put(t, path, before)
+			failed, err := calltest.FailNth(t, number, 1, unix.EIO, func() error {
+				_, err := d.server.storeFile(path, strings.NewReader(body), d.server.users.fallback, nil)
+				return err
+			})
+			want, fails := before, true
+			if number == unix.SYS_FTRUNCATE {
+				want, fails = body+before[min(len(body), len(before)):], cut
+			}
+			if got := content(t, path); failed != fails || errors.Is(err, unix.EIO) != fails || got != want {
+				t.Errorf("over %q, and %s fails: failed %v, error %v, and the file has %q, want %v and %q", before, call, failed, err, got, fails, want)
+			}
+		}
+	}
+}
+
 func entriesOf(entries []os.DirEntry) (names string) {
 	for _, e := range entries {
 		names += e.Name() + " "
