@@ -37,7 +37,7 @@ func TestStartThatFails(t *testing.T) { //nolint:paralleltest // it counts the o
 }
 
 // TestProcessesThatEnd checks the end of commands that can and cannot be executed, and that their deadline has no
-// effect afterwards. It runs before the tests that wait for what a wrong program says.
+// effect afterwards. It runs before the tests that wait for the output of a wrong program.
 func TestProcessesThatEnd(t *testing.T) { //nolint:paralleltest // see above
 	d := serve(t)
 	put(t, d.home+"/file", "")

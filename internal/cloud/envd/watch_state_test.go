@@ -34,7 +34,7 @@ func (d *daemon) flatWatch(t *testing.T) *watch {
 	return w
 }
 
-// TestCreations checks what a watch reports of a path that was created, and what it knows afterwards.
+// TestCreations checks the reports of a watch for a path that was created, and its knowledge afterwards.
 func TestCreations(t *testing.T) {
 	t.Parallel()
 	d := serve(t)

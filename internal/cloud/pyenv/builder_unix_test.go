@@ -35,8 +35,8 @@ case "$*" in
 esac
 `
 
-// stepping returns a builder whose Python is the stepper, in a new directory, and what it reports. The list has ten
-// packages, the first of which is there already.
+// stepping returns a builder whose Python is the stepper, in a new directory, and its reports. The list has ten
+// packages; the first is there already.
 func stepping(t *testing.T, hook string) (b *builder, dir string, said *strings.Builder) {
 	t.Helper()
 	dir, before := t.TempDir(), short
@@ -65,7 +65,7 @@ func builds(t *testing.T, b *builder, dir string) ([]string, error) {
 	return strings.SplitAfter(strings.ReplaceAll(string(calls), dir, "DIR"), "-I "), failed
 }
 
-// TestStepsOfABuilder checks each call of Python with which an environment is made, what is reported, and what is left. Then each call
+// TestStepsOfABuilder checks each call of Python with which an environment is made, the reports, and the files that are left. Then each call
 // fails once.
 func TestStepsOfABuilder(t *testing.T) {
 	b, dir, said := stepping(t, "")
