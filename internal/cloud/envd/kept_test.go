@@ -193,8 +193,11 @@ func TestKeptPieces(t *testing.T) {
 	for len(k.pieces) > 0 {
 		k.drop()
 	}
-	if k.pieces != nil || k.tail != nil || k.first != int64(len(all)) || k.next != k.first || k.cost.Load() != 0 {
-		t.Errorf("in the end %v and %v are kept, from byte %d to %d, want nothing from %d on", k.pieces, k.tail, k.first, k.next, len(all))
+	if k.pieces != nil || k.tail != nil || k.cost.Load() != 0 {
+		t.Errorf("in the end %v and %v are kept, with %d bytes, want nothing", k.pieces, k.tail, k.cost.Load())
+	}
+	if k.first != int64(len(all)) || k.next != k.first {
+		t.Errorf("in the end, bytes %d to %d are kept, want those from %d on", k.first, k.next, len(all))
 	}
 }
 

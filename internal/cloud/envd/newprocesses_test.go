@@ -68,8 +68,11 @@ func TestProcessesThatEnd(t *testing.T) { //nolint:paralleltest // see above
 			if got := first.drain(); r.end.GetExitCode() != tt.code || !r.end.GetExited() || !strings.Contains(got, tt.output) || (got == "") != (tt.output == "") {
 				t.Errorf("%s %q: got %q and the end %v, want %q and the code %d", tt.cmd, tt.args, got, r.end, tt.output, tt.code)
 			}
-			if (r.deadline != nil) != (limit > 0) || r.deadline != nil && r.deadline.Stop() || r.hasExpired() || r.held {
-				t.Errorf("%s %q, with a limit of %v: its deadline %v is still to come, or it has passed: %v", tt.cmd, tt.args, limit, r.deadline, r.hasExpired())
+			if (r.deadline != nil) != (limit > 0) || r.deadline != nil && r.deadline.Stop() {
+				t.Errorf("%s %q, with a limit of %v: its deadline %v is still to come", tt.cmd, tt.args, limit, r.deadline)
+			}
+			if r.hasExpired() || r.held {
+				t.Errorf("%s %q, with a limit of %v: its deadline has passed: %v, it is held: %v", tt.cmd, tt.args, limit, r.hasExpired(), r.held)
 			}
 			r.output.unsubscribe(first)
 			b.leave(r.output)

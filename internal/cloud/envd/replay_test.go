@@ -147,8 +147,11 @@ func TestReplacedStream(t *testing.T) {
 		for _, s := range o.current() {
 			left = append(left, s.stream)
 		}
-		if !slices.Equal(left, tt.left) || begin != tt.begin || s.received != tt.begin || s.stream != 3 || o.away != nil {
-			t.Errorf("in place of %d, from %d: got %v, and output from %d on, with %+v, want %v from %d on", tt.replaced, tt.from, left, begin, s, tt.left, tt.begin)
+		if !slices.Equal(left, tt.left) || o.away != nil {
+			t.Errorf("in place of %d, from %d: got %v, and the absence %v, want %v and none", tt.replaced, tt.from, left, o.away, tt.left)
+		}
+		if begin != tt.begin || s.received != tt.begin || s.stream != 3 {
+			t.Errorf("in place of %d, from %d: got output from %d on, with %+v, want it from %d on", tt.replaced, tt.from, begin, s, tt.begin)
 		}
 		for _, old := range all {
 			select {

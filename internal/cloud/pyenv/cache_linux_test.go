@@ -259,3 +259,44 @@ func TestRepairedPython(t *testing.T) {
 		t.Errorf("error %v (-want +got):\n%s", err, diff)
 	}
 }
+
+// TestCachesThatAreNotClosed checks that a cache keeps its mode if it belongs to another user, or if an environment in it
+// cannot be marked as incomplete.
+func TestCachesThatAreNotClosed(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		pattern string // name of the cache
+		owner   int
+		mode    fs.FileMode
+		marker  string // path of a file in the environment
+		want    string
+	}{
+		"another user's":                {"python", 12345, 0o755, marker, " belongs to user 12345"},
+		"another user's, and open":      {"python", 12345, 0o777, marker, " belongs to user 12345"},
+		"it is not a pattern":           {"[", os.Geteuid(), 0o777, marker, filepath.ErrBadPattern.Error()},
+		"the marker cannot be removed":  {"python", os.Geteuid(), 0o777, marker + "/below", "directory not empty"},
+		"only the environment is open":  {"python", os.Geteuid(), 0o755, marker, ""},
+		"the environment has no marker": {"python", os.Geteuid(), 0o755, "another", ""},
+	} {
+		if tt.owner != os.Geteuid() && os.Geteuid() != 0 {
+			continue // only root can give a directory to another user
+		}
+		parent := filepath.Join(t.TempDir(), "e2bctl")
+		cache := filepath.Join(parent, tt.pattern)
+		writeFiles(t, cache, map[string]string{"environment/" + tt.marker: ""})
+		must.Do(t, os.Chmod(filepath.Join(cache, "environment"), 0o777))
+		must.Do(t, os.Chmod(parent, 0o700))
+		must.Do(t, os.Chmod(cache, tt.mode))
+		must.Do(t, os.Chown(cache, tt.owner, -1))
+		err := makeCache(cache, newReporter(nil))
+		if (err == nil) != (tt.want == "") || err != nil && (!strings.HasPrefix(err.Error(), "python: the cache directory: ") || !strings.HasSuffix(err.Error(), tt.want)) {
+			t.Errorf("%s: got error %v, want %q", name, err, tt.want)
+		}
+		if info, err := os.Stat(cache); err != nil || tt.want != "" && info.Mode().Perm() != tt.mode {
+			t.Errorf("%s: got mode %v and error %v, want %v", name, info.Mode(), err, tt.mode)
+		}
+		if !exists(filepath.Join(cache, "environment", tt.marker)) {
+			t.Errorf("%s: the marker was removed", name)
+		}
+	}
+}
