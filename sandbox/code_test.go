@@ -3,6 +3,7 @@ package sandbox
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -711,6 +712,26 @@ func TestCreatedContextIsNoDefault(t *testing.T) {
 
 // If the language is not Python, the interpreter sets the variables of the
 // sandbox and of a call, in the context where the earlier code ran.
+// TestEnvsOfPython checks that the environment variables of a call reach the kernel of Python before the code.
+func TestEnvsOfPython(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	envs := base64.StdEncoding.EncodeToString([]byte(`{"NAME":"value"}`))
+	var before string
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		code := jupytertest.Code(m)
+		if code == "x" && !strings.Contains(before, envs) {
+			t.Errorf("code began after %q, want the variable in it", before)
+		}
+		before = code
+		k.Begin(m)
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
+	})
+	_, err := s.sandbox().RunCode(t.Context(), "x", &RunCodeParams{Envs: map[string]string{"NAME": "value"}})
+	must.Do(t, err)
+}
+
 func TestEnvsOfOtherLanguages(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

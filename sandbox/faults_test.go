@@ -179,7 +179,7 @@ func TestFaultsOfDirectories(t *testing.T) {
 		_ = archive.WriteHeader(&tar.Header{Name: "f", Size: 1, Mode: 0o644})
 		_, _ = archive.Write([]byte("x"))
 		_ = archive.Close()
-		_ = stdout(stream, []byte(data.String()))
+		_ = errors.Join(stdout(stream, []byte(data.String()[:100])), stdout(stream, []byte(data.String()[100:])))
 		return ended(stream, 0, "exit status 0")
 	}
 	sb := s.sandbox()

@@ -32,6 +32,23 @@ func TestTransportOwn502(t *testing.T) {
 	}
 }
 
+// TestCloseWithAnUnreadAnswer checks that closing a handle does not wait for a caller that has stopped reading.
+func TestCloseWithAnUnreadAnswer(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.execute = func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "first")
+		must.Do(t, http.NewResponseController(w).Flush())
+		<-r.Context().Done()
+	}
+	sb := s.sandbox()
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost:49999/execute", nil)
+	response, err := sb.Transport(49999).RoundTrip(r)
+	must.Do(t, err)
+	must.Do(t, sb.Close())
+	must.Do(t, response.Body.Close())
+}
+
 func TestURL(t *testing.T) {
 	t.Setenv("E2B_SANDBOX_URL", "")
 	s := newService(t)
