@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/calltest"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -45,6 +47,7 @@ func TestLocksAreFree(t *testing.T) { //nolint:paralleltest // see above
 		name string
 		do   func()
 	}{
+		{"displaces", func() { o.displaces(1) }},
 		{"willReturn", func() { o.willReturn(first) }},
 		{"put", func() { o.put(stdout, "x") }},
 		{"subscribe", func() { _, _ = o.subscribe() }},
@@ -58,7 +61,6 @@ func TestLocksAreFree(t *testing.T) { //nolint:paralleltest // see above
 		{"receive the future", func() { fail(o.receive(1, 99)) }},
 		{"unsubscribe", func() { o.unsubscribe(second) }},
 		{"remove", func() { o.remove(second) }},
-		{"displaces", func() { o.displaces(1) }},
 		{"dropKept", func() { o.dropKept(true) }},
 		{"reclaim", func() { b.used.Add(2 * maxAllKept); b.reclaim(); b.used.Add(-2 * maxAllKept) }},
 		{"find", func() { _, _ = ps.find(byPid(7)) }},
@@ -120,6 +122,30 @@ func TestLocksAreFree(t *testing.T) { //nolint:paralleltest // see above
 				t.Fatalf("%s keeps the lock %s", call.name, name)
 			}
 			lock.Unlock()
+		}
+	}
+}
+
+// TestUploadLocksAreFree checks that an overwritten file can be overwritten again, whether or not that failed.
+func TestUploadLocksAreFree(t *testing.T) { //nolint:paralleltest // it runs before the tests that would wait
+	s := &Server{}
+	f, err := os.Create(t.TempDir() + "/file")
+	must.Do(t, err)
+	defer f.Close()
+	user := &User{UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}
+	for name, number := range map[string]uint32{"no call": unix.SYS_GETPID, "fchown": unix.SYS_FCHOWN, "write": unix.SYS_WRITE, "fstat": unix.SYS_FSTAT} {
+		_, err := calltest.FailNth(t, number, 1, unix.EIO, func() error {
+			_, err := s.replace(f, &received{head: []byte("x"), size: 1}, user, nil)
+			return err
+		})
+		if (err == nil) != (name == "no call") {
+			t.Errorf("%s fails: got error %v", name, err)
+		}
+		for n := range s.uploadLocks {
+			if !s.uploadLocks[n].TryLock() {
+				t.Fatalf("%s fails: the lock %d is kept", name, n)
+			}
+			s.uploadLocks[n].Unlock()
 		}
 	}
 }
