@@ -46,9 +46,9 @@ func (n *inotify) wantFollowed(t *testing.T, what string, want ...string) {
 }
 
 // TestFollowedDirectories checks which directories are followed after one of them is renamed, removed, or no
-// longer wanted, and that the kernel reports no more of one that is not wanted.
-func TestFollowedDirectories(t *testing.T) {
-	t.Parallel()
+// longer wanted, and that the kernel reports no more of one that is not wanted. It runs before the tests that wait for
+// changes.
+func TestFollowedDirectories(t *testing.T) { //nolint:paralleltest // see above
 	n, a, b := newNotify(t)
 	n.wantFollowed(t, "at first", a, b)
 	must.Do(t, n.add(a, followed))
@@ -207,6 +207,9 @@ func TestWatchThatIsRefused(t *testing.T) {
 		})
 		if failed == tt.allow || (err == nil) != (tt.want == 0) || err != nil && connect.CodeOf(err) != tt.want {
 			t.Errorf("%s: failed %v, error %v, want the code %v", name, failed, err, tt.want)
+		}
+		if err != nil && !errors.Is(err, tt.as) {
+			t.Errorf("%s: got error %v, want %v", name, err, tt.as)
 		}
 		if err == nil {
 			must.Do(t, w.close())

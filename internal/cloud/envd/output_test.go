@@ -77,6 +77,33 @@ func TestGatherToTheLimit(t *testing.T) {
 	}
 }
 
+// TestGatherChangesNoOthers checks that joined output is a copy, and that each chunk is released by the one that joins it.
+func TestGatherChangesNoOthers(t *testing.T) {
+	t.Parallel()
+	o, first := newOutput(newBudget())
+	second, err := o.subscribe()
+	must.Do(t, err)
+	var all []*chunk
+	for _, text := range []string{"a", "bc", "d"} {
+		c := newChunk(stderr)
+		c.data = append(c.buf[:0], text...)
+		o.publish(c)
+		all = append(all, c)
+	}
+	joined := first.gather(<-first.chunks)
+	if string(joined.data) != "abcd" || joined.of != stderr || joined.refs.Load() != 1 || joined == all[0] {
+		t.Errorf("got %q of %v, held %d times, want all in a chunk of its own", joined.data, joined.of, joined.refs.Load())
+	}
+	joined.release()
+	for n, want := range []string{"a", "bc", "d"} {
+		c := patience.Receive(t, "a chunk of the other subscriber", second.chunks)
+		if c != all[n] || string(c.data) != want || c.refs.Load() != 1 {
+			t.Errorf("the chunk %d of the other subscriber: got %q, held %d times, want %q and once", n, c.data, c.refs.Load(), want)
+		}
+		c.release()
+	}
+}
+
 // TestChunksAreReleased checks that a chunk is used again once every subscriber has released it, and
 // those that do not take it do not hold it.
 func TestChunksAreReleased(t *testing.T) {
@@ -190,8 +217,8 @@ func TestSubscribersAreBounded(t *testing.T) {
 		t.Errorf("subscribe: %v, want the bound named", err)
 	}
 	o.end()
-	if s, err := o.subscribe(); s != nil || err != nil {
-		t.Errorf("subscribe after the end: %v, %v, want none and no error", s, err)
+	if s, err := o.subscribe(); s != nil || err != nil || len(o.current()) != 0 {
+		t.Errorf("subscribe after the end: %v, %v, and %d subscribers are left, want none and no error", s, err, len(o.current()))
 	}
 }
 
@@ -204,14 +231,17 @@ func TestReadChunk(t *testing.T) {
 		conn, err := r.SyscallConn()
 		must.Do(t, err)
 		var got *chunk
-		read := func() (err error) { got, err = readChunk(conn, of, false); return err }
+		wait := false
+		read := func() (err error) { got, err = readChunk(conn, of, wait); return err }
 		must.Is(t, read(), unix.EAGAIN)
 		_, err = w.WriteString("text")
 		must.Do(t, err)
-		_, err = calltest.FailNth(t, unix.SYS_READ, 1, unix.EIO, read)
-		must.Is(t, err, unix.EIO)
-		if got != nil {
-			t.Errorf("%v: after an error: got a chunk of %q", of, got.data)
+		for _, wait = range []bool{true, false} {
+			_, err = calltest.FailNth(t, unix.SYS_READ, 1, unix.EIO, read)
+			must.Is(t, err, unix.EIO)
+			if got != nil {
+				t.Errorf("%v: after an error: got a chunk of %q", of, got.data)
+			}
 		}
 		_, err = calltest.FailNth(t, unix.SYS_READ, 1, unix.EINTR, read)
 		must.Do(t, err)

@@ -10,12 +10,14 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -67,6 +69,24 @@ func TestErrorsOfFullDisks(t *testing.T) {
 	for err, want := range map[error]bool{unix.ENOSPC: true, unix.EDQUOT: true, unix.EIO: false, unix.EFBIG: false, errors.New("full"): false} {
 		if got := isFull(&os.PathError{Op: "write", Path: "a", Err: err}); got != want {
 			t.Errorf("%v: got %v, want %v", err, got, want)
+		}
+	}
+}
+
+// TestUsersWithHighIDs checks that a user of the sandbox may have any ids, and others only those that the sandbox has.
+func TestUsersWithHighIDs(t *testing.T) {
+	t.Parallel()
+	const beyond = guest.IDs + 5
+	u, err := newUsers([]User{{Name: "me", UID: beyond, GID: beyond, Credential: &syscall.Credential{Uid: beyond, Gid: beyond}}}, "", false, "")
+	must.Do(t, err)
+	if got, err := u.named("me"); got != &u.list[0] || err != nil {
+		t.Errorf("got %+v and error %v, want the user of the list", got, err)
+	}
+	for id, want := range map[uint32]error{guest.IDs - 1: nil, guest.IDs: ErrNoID, guest.IDs + 1: ErrNoID} {
+		for _, user := range []*User{{UID: id}, {GID: id}} {
+			if got, err := u.usable(user); !errors.Is(err, want) || (got == user) != (want == nil) {
+				t.Errorf("%d:%d: got %+v and error %v, want %v", user.UID, user.GID, got, err, want)
+			}
 		}
 	}
 }

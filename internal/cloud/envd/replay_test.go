@@ -313,6 +313,9 @@ func TestAwait(t *testing.T) {
 			if took := time.Since(began); took != tt.want {
 				t.Errorf("%s ended the wait after %v, want %v", name, took, tt.want)
 			}
+			if asked := len(s.asked) == 1; asked == tt.away {
+				t.Errorf("%s: the client was asked for a report: %v", name, asked)
+			}
 		})
 	}
 }

@@ -63,6 +63,9 @@ func TestEachCallOfAnUploadFails(t *testing.T) {
 				} else if _, missing := os.Lstat(path); tt.before == "" && !errors.Is(missing, fs.ErrNotExist) {
 					t.Errorf("%s: the file is there after the error %v", what, err)
 				}
+				if open := descriptors(t)[path]; open != 0 {
+					t.Errorf("%s: the file is open %d times", what, open)
+				}
 				if entries, err := os.ReadDir(filepath.Dir(path)); err == nil && len(entries) > 1 {
 					t.Errorf("%s: %v are left", what, entries)
 				}

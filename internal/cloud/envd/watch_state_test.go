@@ -98,6 +98,9 @@ func TestCreations(t *testing.T) {
 		if diff := cmp.Diff(dirs, w.dirs) + cmp.Diff(reported, got); diff != "" {
 			t.Errorf("%s: watched directories and reported files (-want +got):\n%s", name, diff)
 		}
+		if open := descriptors(t); open[d.home+"/dir"]+open[d.home+"/dir/below"] != 0 {
+			t.Errorf("%s: a directory stays open", name)
+		}
 	}
 }
 
@@ -126,6 +129,43 @@ func TestCatchUpEnds(t *testing.T) {
 	must.Do(t, w.close())
 	if w.catchUp(changeAgain) {
 		t.Error("a closed watch goes on")
+	}
+}
+
+// TestCodesOfABrokenWatch checks the code of each error that ends a watch, and that the watch has no other one later. It
+// runs before the tests that wait for changes.
+func TestCodesOfABrokenWatch(t *testing.T) { //nolint:paralleltest // see above
+	d := serve(t)
+	for n, tt := range []struct {
+		number uint32
+		as     unix.Errno
+		emit   error
+		want   connect.Code
+		text   string
+	}{
+		{unix.SYS_INOTIFY_ADD_WATCH, unix.ENOSPC, nil, connect.CodeResourceExhausted, "error watching a new directory: "},
+		{unix.SYS_READ, unix.EIO, nil, connect.CodeInternal, "watcher error: "},
+		{unix.SYS_GETPID, 0, connect.NewError(connect.CodeCanceled, os.ErrClosed), connect.CodeCanceled, os.ErrClosed.Error()},
+		{unix.SYS_GETPID, 0, os.ErrClosed, connect.CodeResourceExhausted, os.ErrClosed.Error()},
+	} {
+		w := d.flatWatch(t)
+		w.recursive = true
+		must.Do(t, os.Mkdir(d.home+"/"+strconv.Itoa(n), 0o700))
+		_, err := calltest.FailNth(t, tt.number, 1, tt.as, func() error {
+			_, err := w.take(func(*filesystem.FilesystemEvent) error { return tt.emit })
+			return err
+		})
+		if connect.CodeOf(err) != tt.want || !strings.Contains(err.Error(), tt.text) || tt.as != 0 && !errors.Is(err, tt.as) {
+			t.Errorf("%d: got error %v, want %v: %s", n, err, tt.want, tt.text)
+		}
+		if size, again := w.take(nil); size != 0 || again != err { //nolint:errorlint // it is the same one
+			t.Errorf("%d: later: got %d bytes and error %v, want %v", n, size, again, err)
+		}
+		w.catchUp(nil)
+		if !w.mu.TryLock() {
+			t.Fatalf("%d: the lock of the watch is kept", n)
+		}
+		w.mu.Unlock()
 	}
 }
 
