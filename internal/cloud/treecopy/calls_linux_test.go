@@ -1,9 +1,11 @@
 package treecopy
 
 import (
+	"archive/tar"
 	"bytes"
 	"errors"
 	"os"
+	"path"
 	"strings"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/calltest"
+	"github.com/e2bctl/e2bctl/internal/fdtest"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -95,9 +98,52 @@ func TestPackLeavesOutTheMachine(t *testing.T) { //nolint:paralleltest // it cha
 	} {
 		var archive bytes.Buffer
 		to := t.TempDir()
-		must.Do(t, errors.Join(Pack(&archive, []string{dir + name}), Place(&archive, Placement{Target: to + "/", Parents: me})))
+		must.Do(t, Pack(&archive, []string{dir + name}))
+		if open := fdtest.Open(t, dir); len(open) > 0 {
+			t.Errorf("%s: %q stay open", name, open)
+		}
+		if first, err := tar.NewReader(bytes.NewReader(archive.Bytes())).Next(); err != nil || first.Name != path.Base(name)+"/" {
+			t.Errorf("%s: got the first entry %+v and error %v, want a directory", name, first, err)
+		}
+		must.Do(t, Place(&archive, Placement{Target: to + "/", Parents: me}))
 		if diff := cmp.Diff(want, tree(t, to)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
+	}
+}
+
+// TestOwnersOfCopies checks that files, links and directories get another owner, or that the copy fails if this user may
+// not change owners.
+func TestOwnersOfCopies(t *testing.T) {
+	t.Parallel()
+	other := &Owner{12345, 12346}
+	for name, archive := range map[string]*bytes.Buffer{"file": packed(t, "f/file", "x"), "link": packed(t, "f/link", "->x"), "dir": packed(t, "f/dir/", "")} {
+		to := t.TempDir() + "/to"
+		must.Do(t, os.Mkdir(to, 0o700))
+		err := Place(archive, Placement{Source: "f", Target: to, Owner: other, Parents: me})
+		if os.Geteuid() != 0 {
+			must.Is(t, err, unix.EPERM)
+			continue
+		}
+		must.Do(t, err)
+		var stat unix.Stat_t
+		must.Do(t, unix.Lstat(to+"/"+name, &stat))
+		if got := (Owner{stat.Uid, stat.Gid}); got != *other {
+			t.Errorf("%s: got the owner %v, want %v", name, got, *other)
+		}
+	}
+}
+
+// TestCapabilitiesThatCannotBeSet checks that a copy fails without the capabilities of a file in the archive.
+func TestCapabilitiesThatCannotBeSet(t *testing.T) {
+	t.Parallel()
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	must.Do(t, errors.Join(w.WriteHeader(&tar.Header{Name: "a", Typeflag: tar.TypeReg, Mode: 0o600, PAXRecords: map[string]string{capabilityRecord: "x"}}), w.Close()))
+	_, err := calltest.FailNth(t, unix.SYS_FSETXATTR, 1, unix.EPERM, func() error {
+		return Place(&archive, Placement{Target: t.TempDir() + "/a", Owner: &me, Parents: me})
+	})
+	if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "setting the capabilities") {
+		t.Errorf("got error %v, want it to name the capabilities", err)
 	}
 }

@@ -198,6 +198,7 @@ func TestPlaceRefuses(t *testing.T) {
 		"a pattern":                   {packed(t, "a", "a"), "b/*", "to", "'b/*' is not in the archive"},
 		"a source outside":            {packed(t, "a", "a"), "x/../../a", "to", "leads out of the archive"},
 		"a name outside":              {packed(t, "a", "a", "x/../../b", "b"), "a", "to", "leads out of it"},
+		"only a name outside":         {packed(t, "a", "a", "..", "b"), "a", "to", "leads out of it"},
 		"behind a link":               {packed(t, "a/", "", "a/l", "->/", "a/l/x", "x"), "a", "to", "behind a link"},
 		"behind a link, deep":         {packed(t, "a/", "", "a/l", "->/", "a/l/x/", "", "a/l/x/y", "y"), "a", "to", "behind a link"},
 		"a hard link to what is left": {packed(t, "b", "b", "a", "=>b"), "a", "to", "which is not copied"},
@@ -217,6 +218,9 @@ func TestPlaceRefuses(t *testing.T) {
 			err := Place(tt.archive, Placement{Source: tt.source, Target: dir + "/" + tt.target, Parents: me, Owner: &me})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want an error with %q", err, tt.want)
+			}
+			if refused, ok := errors.AsType[*ArchiveError](err); ok && refused.Error() != err.Error() {
+				t.Errorf("got %v, want only %v", err, refused)
 			}
 		})
 	}
