@@ -48,9 +48,6 @@ func TestWholeCalls(t *testing.T) {
 			var box *held
 			var ctx context.Context
 			ask := func(_ context.Context, text string) bool { return strings.Contains(text, "reach yes") }
-			if tt.ends {
-				end()
-			}
 			result := e.run(t.Context(), &sdk.CallToolRequest{Session: session}, tt.id, ask, func(during context.Context, c *call) error {
 				ctx, box = during, c.box //nolint:fatcontext // to look at it
 				if calls := heldBy(h)[box.ID()]; calls != 1 || c.server != e || c.session != session || during.Value(questionKey{}) == nil {
@@ -58,6 +55,9 @@ func TestWholeCalls(t *testing.T) {
 				}
 				if tt.host != "" && box.asked.host(during, tt.host, 80) != (tt.host == "yes") {
 					t.Errorf("%s: the user was not asked", name)
+				}
+				if tt.ends {
+					end()
 				}
 				select {
 				case <-during.Done():
