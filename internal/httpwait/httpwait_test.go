@@ -222,6 +222,7 @@ func TestLateAnswer(t *testing.T) {
 			t.Errorf("got %v, want a *SlowError that is not temporary", err)
 		}
 		<-time.After(time.Hour)
+		synctest.Wait()
 		if _, ok := errors.AsType[*SlowError](readErr); !ok || !late.closed {
 			t.Errorf("got %v for a late read, and closed %v, want a *SlowError and true", readErr, late.closed)
 		}
