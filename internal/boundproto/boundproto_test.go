@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/memtest"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
@@ -57,7 +58,38 @@ func TestLimit(t *testing.T) {
 			t.Errorf("%x was read", broken)
 		}
 	}
-	if err := limited.Unmarshal(data, "no message"); err == nil {
-		t.Error("a string was read into")
+	_, marshalErr := limited.Marshal("no message")
+	_, appendErr := limited.MarshalAppend(nil, "no message")
+	for _, err := range []error{limited.Unmarshal(data, "no message"), marshalErr, appendErr} {
+		if err == nil || err.Error() != "string is no message of Protocol Buffers" {
+			t.Errorf("got %v for a string, want that it is no message", err)
+		}
+	}
+}
+
+// TestSpend checks that messages and repeated values are counted, and nothing else is.
+func TestSpend(t *testing.T) {
+	t.Parallel()
+	marshal := func(m proto.Message) []byte {
+		data, err := proto.Marshal(m)
+		must.Do(t, err)
+		return data
+	}
+	entry := marshal(&filesystem.EntryInfo{Metadata: map[string]string{"": ""}})
+	for name, test := range map[string]struct {
+		data []byte
+		of   proto.Message
+		want int
+	}{
+		"nothing":               {nil, &filesystem.ListDirResponse{}, 0},
+		"texts":                 {marshal(&process.ProcessConfig{Cmd: "a", Args: []string{"", "b"}}), &process.ProcessConfig{}, 2},
+		"a map":                 {marshal(&process.ProcessConfig{Envs: map[string]string{"a": "", "b": ""}}), &process.ProcessConfig{}, 2},
+		"an unknown field":      {[]byte{0xfa, 0x01, 2, 0x0a, 0, 0x0a, 0}, &filesystem.ListDirResponse{}, 1},
+		"a number for an entry": {append([]byte{0x08, byte(len(entry))}, entry...), &filesystem.ListDirResponse{}, 1},
+		"an entry":              {append([]byte{0x0a, byte(len(entry))}, entry...), &filesystem.ListDirResponse{}, 2},
+	} {
+		if got := 9 - spend(test.data, test.of.ProtoReflect().Descriptor(), 9); got != test.want {
+			t.Errorf("%s: got %d, want %d", name, got, test.want)
+		}
 	}
 }

@@ -18,7 +18,8 @@ func TestText(t *testing.T) {
 		{"", 0, ""},
 		{"abc", 3, "abc"},
 		{"abcd", 3, "abc…"},
-		{"aé", 2, "a…"},           // é has two bytes
+		{"é", 1, "…"}, // é has two bytes
+		{"aé", 2, "a…"},
 		{"a\U0001F600b", 4, "a…"}, // and this one has four
 		{"a\xffb", 3, "a\uFFFDb"},
 		{"a\nb", 3, "a\nb"},
@@ -61,4 +62,17 @@ func FuzzText(f *testing.F) {
 			t.Errorf("%q is not the beginning of %q", cut, s)
 		}
 	})
+}
+
+// TestCutCharacters checks that only bytes of an incomplete character are removed.
+func TestCutCharacters(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string][2]string{
+		"": {}, "a": {"a", "a"}, "\xc3": {"", "\xc3"}, "a\xf0\x9f\x98": {"a", "a\xf0\x9f\x98"}, "\U0001F600": {"\U0001F600", "\U0001F600"},
+		"\x98": {"\x98", ""}, "\x9f\x98\x80a": {"\x9f\x98\x80a", "a"}, "\x80\x80\x80\x80": {"\x80\x80\x80\x80", "\x80"},
+	} {
+		if got := [2]string{clip.WithoutCutRune(in), clip.WithoutRestOfRune(in)}; got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
 }

@@ -157,3 +157,74 @@ func TestDoDoesNotWaitForItsBody(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// TestClose checks that Close of an answer's body ends its request and stops its timers.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	var sent *http.Request
+	send := func(r *http.Request) (*http.Response, error) {
+		sent = r
+		return &http.Response{StatusCode: http.StatusOK, Body: r.Body}, nil
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://service/", strings.NewReader("text"))
+	must.Do(t, err)
+	in := r.Body
+	response, err := Do(send, r, Limits{})
+	must.Do(t, err)
+	if sent.Body != in {
+		t.Errorf("got a body of type %T, want the one in memory", sent.Body)
+	}
+	must.Do(t, sent.Context().Err())
+	must.Do(t, response.Body.Close())
+	b, ok := response.Body.(*body)
+	if !ok || b.idle.Stop() || b.whole.Stop() {
+		t.Error("a timer runs on after Close")
+	}
+	must.Is(t, sent.Context().Err(), context.Canceled)
+}
+
+// TestEndOfSlowBody checks that the end of a body that has arrived is no error, even if the time is up.
+func TestEndOfSlowBody(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	b := &body{ReadCloser: http.NoBody, ctx: ctx, cancel: cancel}
+	cancel(NewSlowError("it did not end", time.Second))
+	if _, err := b.Read(make([]byte, 1)); err != io.EOF { //nolint:errorlint // a Reader returns io.EOF itself
+		t.Errorf("got %v, want io.EOF", err)
+	}
+}
+
+type closer struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closer) Close() error {
+	c.closed = true
+	return nil
+}
+
+// TestLateAnswer checks that an answer after the request's end is closed, and that the request's
+// body is not read then.
+func TestLateAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		late := &closer{Reader: strings.NewReader("")}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://service/", &closer{Reader: strings.NewReader("text")})
+		must.Do(t, err)
+		var readErr error
+		_, err = Do(func(r *http.Request) (*http.Response, error) {
+			<-time.After(time.Minute)
+			_, readErr = r.Body.Read(make([]byte, 1))
+			return &http.Response{Body: late}, nil
+		}, r, Limits{Head: time.Second})
+		if slow, ok := errors.AsType[*SlowError](err); !ok || slow.Temporary() {
+			t.Errorf("got %v, want a *SlowError that is not temporary", err)
+		}
+		<-time.After(time.Hour)
+		synctest.Wait()
+		if _, ok := errors.AsType[*SlowError](readErr); !ok || !late.closed {
+			t.Errorf("got %v for a late read, and closed %v, want a *SlowError and true", readErr, late.closed)
+		}
+	})
+}

@@ -16,6 +16,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/envd"
@@ -191,12 +192,14 @@ func TestBuilding(t *testing.T) {
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]string{
-		"nothing":            "",
-		"no HTTP":            strings.Repeat("x", 1000),
-		"another status":     "HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ntext",
-		"a redirect":         "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
-		"a large message":    "HTTP/1.1 200 OK\r\nContent-Type: application/connect+proto\r\n\r\n\x00\x7f\xff\xff\xff",
-		"a large head":       "HTTP/1.1 200 OK\r\nA: " + strings.Repeat("x", 2<<20) + "\r\n\r\n",
+		"nothing":         "",
+		"no HTTP":         strings.Repeat("x", 1000),
+		"another status":  "HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ntext",
+		"a redirect":      "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
+		"a large message": "HTTP/1.1 200 OK\r\nContent-Type: application/connect+proto\r\n\r\n\x00\x7f\xff\xff\xff",
+		"a large head":    "HTTP/1.1 200 OK\r\nA: " + strings.Repeat("x", 2<<20) + "\r\n\r\n",
+		"no exit": "HTTP/1.1 200 OK\r\nContent-Type: application/connect+proto\r\nContent-Length: 11\r\n\r\n" +
+			"\x00\x00\x00\x00\x06\x0a\x04\x1a\x02\x10\x00", // the end of a command that did not exit
 		"a stream that ends": "HTTP/1.1 200 OK\r\nContent-Type: application/connect+proto\r\nContent-Length: 0\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -215,6 +218,9 @@ func TestHostile(t *testing.T) {
 			if err := client.Run(t.Context(), envdclient.Shell("true")); err == nil || len(err.Error()) > 3000 {
 				t.Errorf("run: got %v, want a short error", err)
 			}
+			if _, err := client.Start(t.Context(), envdclient.Shell("true")); err == nil || len(err.Error()) > 3000 {
+				t.Errorf("start: got %v, want a short error", err)
+			}
 			err := client.Place(t.Context(), strings.NewReader("text"), 4, envdclient.Placement{Target: "/a"})
 			if fine := strings.HasPrefix(answer, "HTTP/1.1 200 OK\r\nContent"); (err == nil) != fine || err != nil && len(err.Error()) > 3000 {
 				t.Errorf("write: got %v, want a short error unless it says that it has", err)
@@ -231,5 +237,29 @@ func TestOnlySleeps(t *testing.T) {
 		if got := envdclient.OnlySleeps(command); got != want {
 			t.Errorf("%q: got %v, want %v", command, got, want)
 		}
+	}
+}
+
+// TestCommands checks that only a command of the user reads the user's files.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	got := []envdclient.Command{envdclient.Shell("true"), envdclient.Check("true")}
+	want := []envdclient.Command{
+		{Args: []string{"/bin/bash", "-l", "-c", "true"}},
+		{Args: []string{"/bin/bash", "-p", "-c", "true"}, Envs: map[string]string{"PROC_ROOT": "/proc"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestStart checks that the channel receives the outcome of a command.
+func TestStart(t *testing.T) {
+	t.Parallel()
+	client, _, _ := serve(t)
+	ended, err := client.Start(patience.Context(t), envdclient.Shell("exit 3"))
+	must.Do(t, err)
+	if exit, ok := errors.AsType[*envdclient.ExitError](<-ended); !ok || exit.Code != 3 {
+		t.Errorf("got %v, want exit status 3", exit)
 	}
 }

@@ -36,7 +36,7 @@ func TestPages(t *testing.T) {
 			left := slices.Clone(all)
 			var got []int
 			var after *ordered.Position
-			for {
+			for len(got) <= len(want) {
 				page := by.Page(left, after, limit, nil)
 				if len(page) == 0 {
 					break
@@ -78,5 +78,38 @@ func TestPages(t *testing.T) {
 	looked = 0
 	if page := by.Page(all, new(at(5000)), 10, nil); len(page) != 10 || looked > 20 {
 		t.Errorf("%d values were looked at for a page of %d", looked, len(page))
+	}
+}
+
+// TestAbsent checks that a position need not be that of a value.
+func TestAbsent(t *testing.T) {
+	t.Parallel()
+	at := func(n int) ordered.Position { return ordered.Position{At: time.Unix(int64(n), 0)} }
+	by := ordered.By[int](at)
+	all := []int{1, 3, 5} // the list is 5, 3, 1
+	if got := by.Delete(slices.Clone(all), at(4)); !slices.Equal(got, all) {
+		t.Errorf("after Delete: got %v, want %v", got, all)
+	}
+	for _, test := range []struct {
+		after     *ordered.Position
+		ascending bool
+		want      []int
+	}{
+		{nil, false, all},
+		{nil, true, all},
+		{new(at(4)), false, []int{1, 3}},
+		{new(at(4)), true, []int{5}},
+		{new(at(0)), false, nil},
+		{new(at(6)), true, nil},
+	} {
+		if got := by.After(all, test.after, test.ascending); !slices.Equal(got, test.want) {
+			t.Errorf("after %v, ascending %v: got %v, want %v", test.after, test.ascending, got, test.want)
+		}
+	}
+	if got := by.Page(all, new(at(4)), 9, nil); !slices.Equal(got, []int{3, 1}) {
+		t.Errorf("the page after 4: got %v, want [3 1]", got)
+	}
+	if _, rest, ok := by.Next(nil, false); ok || rest != nil {
+		t.Errorf("the next of nothing: got %v, %v, want none", rest, ok)
 	}
 }
