@@ -7,10 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
@@ -202,6 +205,75 @@ func TestUnused(t *testing.T) {
 			t.Errorf("%s is there: %v, want %v", one, err == nil, want)
 		}
 	}
+}
+
+// TestUseIsNoted checks that a set that a test finds counts as used now, and not as used long ago.
+func TestUseIsNoted(t *testing.T) {
+	set, _ := fake(t, "")
+	must.Do(t, set.Fetch(t.Context(), t.Output()))
+	directory, err := set.directory()
+	must.Do(t, err)
+	long := time.Now().Add(-31 * 24 * time.Hour)
+	must.Do(t, os.Chtimes(filepath.Join(directory, complete), long, long))
+	set.Find(t)
+	if since, unused := used.Unused(directory); unused || !since.After(long.Add(time.Hour)) {
+		t.Errorf("got %v, %v after Find, want a use after %v", since, unused, long)
+	}
+}
+
+// TestFoundOnce checks that a process checks a set that it has found no second time.
+func TestFoundOnce(t *testing.T) {
+	set, _ := fake(t, "")
+	must.Do(t, set.Fetch(t.Context(), t.Output()))
+	directory := set.Find(t)
+	must.Do(t, os.RemoveAll(directory))
+	if again, e := end(t, set); again != directory || e != nil {
+		t.Errorf("got %q, %+v at the second time, want %s", again, e, directory)
+	}
+}
+
+// TestKinds checks the name, the pins and the commands of each kind of set. No command may run
+// code of a package or accept a package without its digest.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	pins := fstest.MapFS{"pins": {Data: []byte("one")}}
+	for _, test := range []struct {
+		set         Set
+		program     string
+		needsPython bool
+		flags       []string
+	}{
+		{Python("a", pins), Interpreter, true, []string{"install", "--require-hashes", "--only-binary=:all:", "--no-deps", "lib"}},
+		{Wheels("a", pins), Interpreter, true, []string{"download", "--require-hashes", "--only-binary=:all:", "--no-deps", "wheels"}},
+		{NPM("a", pins), "npm", false, []string{"ci", "--ignore-scripts"}},
+	} {
+		if len(test.set.Commands) != 1 {
+			t.Fatalf("got the commands %q, want one", test.set.Commands)
+		}
+		command := test.set.Commands[0]
+		if diff := cmp.Diff(Set{Name: "a", Pins: pins, Commands: [][]string{command}}, test.set); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", command, diff)
+		}
+		if got := test.set.needsPython(); command[0] != test.program || got != test.needsPython {
+			t.Errorf("%q: needs Python: %v, want %s and %v", command, got, test.program, test.needsPython)
+		}
+		for _, flag := range test.flags {
+			if !slices.Contains(command, flag) {
+				t.Errorf("got %q, want %s in it", command, flag)
+			}
+		}
+	}
+}
+
+// TestNoFolder checks that a folder whose name is no path is refused.
+func TestNoFolder(t *testing.T) {
+	t.Parallel()
+	defer func() {
+		if recover() == nil {
+			t.Error("got a folder called ../a, want a panic")
+		}
+	}()
+	Folder(fstest.MapFS{}, "../a")
 }
 
 func TestProgram(t *testing.T) {

@@ -38,9 +38,26 @@ func TestOutputSetsNothingElse(t *testing.T) {
 	}
 }
 
+// TestPlainOutput checks that a value of one line is set without a delimiter, and another with one.
+func TestPlainOutput(t *testing.T) {
+	t.Parallel()
+	if got, want := Output("id", "i1"), "id=i1\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for _, value := range []string{"a\n", "a\rb"} {
+		if got := Output("id", value); !strings.HasPrefix(got, "id<<") {
+			t.Errorf("%q: got %q, want a delimiter", value, got)
+		}
+	}
+}
+
+// TestOutputNames checks the characters that names can have, by the edges of their ranges.
 func TestOutputNames(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]bool{"id": true, "_a-1": true, "": false, "1": false, "-a": false, "a b": false, "a=b": false, "a\n": false, "é": false, "a<<b": false} {
+	for name, want := range map[string]bool{
+		"az": true, "AZ": true, "a09": true, "a/": false, "a:": false, "a@": false, "a[": false, "a`": false, "a{": false,
+		"id": true, "_a-1": true, "": false, "1": false, "-a": false, "a b": false, "a=b": false, "a\n": false, "é": false, "a<<b": false,
+	} {
 		if got := IsOutputName(name); got != want {
 			t.Errorf("%q is an output's name: %v, want %v", name, got, want)
 		}

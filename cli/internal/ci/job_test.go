@@ -77,11 +77,11 @@ func TestFind(t *testing.T) {
 
 func TestLabels(t *testing.T) {
 	t.Parallel()
-	job := Job{System: "github", Run: "1-1", Name: "test"}
-	if diff := cmp.Diff(map[string]string{"ci": "1-1", "ci_system": "github"}, job.RunLabels()); diff != "" {
+	job := Job{System: "github", Run: "1-1", Repository: "a/b", Name: "test"}
+	if diff := cmp.Diff(map[string]string{"ci": "1-1", "ci_system": "github", "ci_repository": "a/b"}, job.RunLabels()); diff != "" {
 		t.Errorf("of the run (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(map[string]string{"ci": "1-1", "ci_system": "github", "ci_job": "test"}, job.Labels()); diff != "" {
+	if diff := cmp.Diff(map[string]string{"ci": "1-1", "ci_system": "github", "ci_repository": "a/b", "ci_job": "test"}, job.Labels()); diff != "" {
 		t.Errorf("of the job (-want +got):\n%s", diff)
 	}
 }

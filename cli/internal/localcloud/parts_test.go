@@ -204,6 +204,46 @@ func TestStateDirectories(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
+// TestSpaceOfTheCache checks that only layers that nothing needs count for the cache, and that
+// emptying the cache removes these, the steps and the uploads alone.
+func TestSpaceOfTheCache(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	s, err := store.Open(t.Context(), dir)
+	must.Do(t, err)
+	put := func(table store.Table, id, value, file string) {
+		t.Helper()
+		files := ""
+		if file != "" {
+			var err error
+			files, err = s.NewDir()
+			must.Do(t, err)
+			must.Do(t, os.WriteFile(filepath.Join(files, "file"), []byte(file), 0o600))
+		}
+		must.Do(t, second(s.Put(table, id, []byte(value), files)))
+	}
+	put(store.Layers, "needed", "{}", "a")
+	put(store.Layers, "cached", "{}", "b")
+	put(store.Uploads, "upload", "{}", "c")
+	put(store.Templates, "t1", `{"layer":"needed"}`, "")
+	put(store.Cache, "step", `{"layer":"cached"}`, "")
+	got, err := spaceOf(t.Context(), s)
+	must.Do(t, err)
+	if got.Layers.Count != 1 || got.Cache.Count != 1 || got.Uploads.Count != 1 {
+		t.Errorf("got %+v, want one of each", got)
+	}
+	if got.Layers.Bytes <= 0 || got.Cache.Bytes <= 0 || got.Uploads.Bytes <= 0 {
+		t.Errorf("got %+v, want bytes of each", got)
+	}
+	must.Do(t, closeState(s, nil))
+	must.Do(t, EmptyCache(t.Context(), dir))
+	left, err := surveySpace(t.Context(), dir)
+	must.Do(t, err)
+	if diff := cmp.Diff(Space{Layers: got.Layers}, left); diff != "" {
+		t.Errorf("after the cache was emptied (-want +got):\n%s", diff)
+	}
+}
+
 // TestPlacesBeside checks the places of clouds beside the user's, and the log of one that has ended.
 func TestPlacesBeside(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())

@@ -166,3 +166,26 @@ func TestNotTraced(t *testing.T) {
 		})
 	}
 }
+
+// TestAddressesAndHeaders checks the addresses that the exporter accepts, and the headers that it
+// takes from a list with mistakes.
+func TestAddressesAndHeaders(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]bool{
+		"http://a.invalid": true, "https://a.invalid": true,
+		"http://": false, "http:///v1": false, "ftp://a.invalid": false, "a.invalid:4318": false, "http://a b": false, "": false,
+	} {
+		e, err := newExporter(address, "a=1, b = x%20y ,none,bad=%zz", nil)
+		if got := err == nil; got != want {
+			t.Errorf("%q is accepted: %v, %v; want %v", address, got, err, want)
+		}
+		if e == nil {
+			continue
+		}
+		e.cancel()
+		headers := http.Header{"Content-Type": {"application/json"}, "A": {"1"}, "B": {"x y"}}
+		if diff := cmp.Diff(headers, e.header); diff != "" {
+			t.Errorf("%q: headers (-want +got):\n%s", address, diff)
+		}
+	}
+}

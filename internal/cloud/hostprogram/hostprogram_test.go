@@ -78,3 +78,30 @@ func TestEnviron(t *testing.T) {
 		}
 	}
 }
+
+// TestResolve checks that only a relative path becomes another one.
+func TestResolve(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the paths are those of Unix")
+	}
+	caller := t.TempDir()
+	t.Chdir(caller)
+	for path, want := range map[string]string{
+		"": "", "a": caller + "/a", "/a": "/a", "~/a": "~/a", "https://index.test": "https://index.test",
+		"file:": "file:", "file:a": "file://" + caller + "/a", "file:/a": "file:/a", "file:///a": "file:///a",
+	} {
+		if got := Resolve(path); got != want {
+			t.Errorf("%q: got %q, want %q", path, got, want)
+		}
+	}
+}
+
+// TestFileURL checks that a path with a drive also becomes the path of a URL.
+func TestFileURL(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{"/a b": "file:///a%20b", "C:/a": "file:///C:/a"} {
+		if got := fileURL(path); got != want {
+			t.Errorf("%q: got %q, want %q", path, got, want)
+		}
+	}
+}
