@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rogpeppe/go-internal/lockedfile"
+
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -202,6 +204,9 @@ func TestReplace(t *testing.T) {
 			if string(text) != tt.want || (progress.Len() > 0) != (tt.there != "whole") {
 				t.Errorf("got %q and %q, want %q", text, &progress, tt.want)
 			}
+			unlock, err := lockedfile.MutexAt(filepath.Join(cache, lockName)).Lock()
+			must.Do(t, err)
+			unlock()
 		})
 	}
 }
