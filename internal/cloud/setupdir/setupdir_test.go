@@ -135,6 +135,11 @@ func TestMakeFails(t *testing.T) {
 		}); !errors.Is(err, errDamaged) {
 			t.Errorf("got %v, want that what was made does not work", err)
 		}
+		if err := marker.Make(dir, &progress, works, func(made, _ string) error {
+			return os.Remove(made)
+		}); !errors.Is(err, fs.ErrNotExist) || strings.Contains(err.Error(), "the new directory") {
+			t.Errorf("got %v, want that the modes cannot be set", err)
+		}
 		checkLeft(t, cache, want...)
 	}
 }
@@ -184,6 +189,7 @@ func TestReplace(t *testing.T) {
 		"missing":          {"", "whole", "", false, "whole"},
 		"away is occupied": {"half", "whole", "whole", true, "half"},
 		"nothing was made": {"half", "", "", true, ""},
+		"made as damaged":  {"half", "half", "", false, "half"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -211,10 +217,12 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestNoteUse checks that the recorded time changes only after more than a day.
+// TestNoteUse checks that the recorded time changes only after more than a day, and that a missing
+// directory is ignored.
 func TestNoteUse(t *testing.T) {
 	t.Parallel()
 	cache := t.TempDir()
+	marker.NoteUse(filepath.Join(cache, "missing"))
 	const day = 24 * time.Hour
 	for name, tt := range map[string]struct {
 		age   time.Duration
