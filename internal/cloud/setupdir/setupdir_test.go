@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rogpeppe/go-internal/lockedfile"
+
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -133,6 +135,11 @@ func TestMakeFails(t *testing.T) {
 		}); !errors.Is(err, errDamaged) {
 			t.Errorf("got %v, want that what was made does not work", err)
 		}
+		if err := marker.Make(dir, &progress, works, func(made, _ string) error {
+			return os.Remove(made)
+		}); !errors.Is(err, fs.ErrNotExist) || strings.Contains(err.Error(), "the new directory") {
+			t.Errorf("got %v, want that the modes cannot be set", err)
+		}
 		checkLeft(t, cache, want...)
 	}
 }
@@ -166,4 +173,69 @@ func TestDamaged(t *testing.T) {
 		}
 	}
 	checkLeft(t, cache, dir, filepath.Join(cache, lockName))
+}
+
+// TestReplace checks that a directory that works is kept, that a missing one is no error, and that
+// each failed step is reported. Afterwards the lock is free.
+func TestReplace(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		there, made, away string // "whole" or "half" is the text of a program, "" means nothing
+		failed            bool
+		want              string // text of the program afterwards
+	}{
+		"works":            {"whole", "whole", "", false, "whole"},
+		"damaged":          {"half", "whole", "", false, "whole"},
+		"missing":          {"", "whole", "", false, "whole"},
+		"away is occupied": {"half", "whole", "whole", true, "half"},
+		"nothing was made": {"half", "", "", true, ""},
+		"made as damaged":  {"half", "half", "", false, "half"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cache := t.TempDir()
+			write := func(name, text string) string {
+				dir := filepath.Join(cache, name)
+				if text != "" {
+					must.Do(t, errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, string(marker)), []byte(text), 0o600)))
+				}
+				return dir
+			}
+			dir, made, away := write("1", tt.there), write("made", tt.made), write("away", tt.away)
+			var progress strings.Builder
+			if err := replace(dir, made, away, &progress, works); (err != nil) != tt.failed {
+				t.Errorf("got error %v, want an error: %v", err, tt.failed)
+			}
+			text, _ := os.ReadFile(filepath.Join(dir, string(marker)))
+			if string(text) != tt.want || (progress.Len() > 0) != (tt.there != "whole") {
+				t.Errorf("got %q and %q, want %q", text, &progress, tt.want)
+			}
+			unlock, err := lockedfile.MutexAt(filepath.Join(cache, lockName)).Lock()
+			must.Do(t, err)
+			unlock()
+		})
+	}
+}
+
+// TestNoteUse checks that the recorded time changes only after more than a day, and that a missing
+// directory is ignored.
+func TestNoteUse(t *testing.T) {
+	t.Parallel()
+	cache := t.TempDir()
+	marker.NoteUse(filepath.Join(cache, "missing"))
+	const day = 24 * time.Hour
+	for name, tt := range map[string]struct {
+		age   time.Duration
+		noted bool
+	}{
+		"1": {day - time.Hour, false},
+		"2": {day + time.Minute, true},
+	} {
+		dir := place(t, cache, name, tt.age)
+		before, _ := marker.Unused(dir)
+		marker.NoteUse(dir)
+		if after, _ := marker.Unused(dir); after.Equal(before) == tt.noted {
+			t.Errorf("used %v ago: got %v after %v, want a new time: %v", tt.age, after, before, tt.noted)
+		}
+	}
 }

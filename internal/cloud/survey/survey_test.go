@@ -69,8 +69,12 @@ func TestFind(t *testing.T) {
 	})
 	write(t, root, map[string]os.FileMode{"closed/": 0o770, "passage/": 0o711})
 	must.Do(t, os.Symlink("/", filepath.Join(root, "deep", "link")))
+	began := time.Now()
 	s := find(t, root, nil)
 	want(t, s, "closed", "deep/er/key", "group", "helper", "passage/hidden", "secret")
+	if s.Made.Before(began) || s.Made.After(time.Now()) {
+		t.Errorf("got a survey made at %v, want one since %v", s.Made, began)
+	}
 	if s.Closed() {
 		t.Error("the root is closed")
 	}
@@ -162,6 +166,27 @@ func TestMarshal(t *testing.T) {
 	}
 	if err := got.UnmarshalBinary([]byte("x")); !errors.Is(err, ErrFormat) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestUnmarshalCutOff checks that a snapshot that is cut off inside an entry is refused, and that
+// the earlier value stays.
+func TestUnmarshalCutOff(t *testing.T) {
+	t.Parallel()
+	empty, err := (&Snapshot{Made: time.Unix(1, 2)}).MarshalBinary()
+	must.Do(t, err)
+	data, err := (&Snapshot{Made: time.Unix(1, 2), directories: []directory{{path: "a", inode: 300, changed: 300, files: []string{"x", "yz"}}}}).MarshalBinary()
+	must.Do(t, err)
+	for n := range len(data) {
+		got := Snapshot{Made: time.Unix(7, 0)}
+		err := got.UnmarshalBinary(data[:n])
+		if n == len(empty) {
+			must.Do(t, err)
+			continue
+		}
+		if !errors.Is(err, ErrFormat) || !got.Made.Equal(time.Unix(7, 0)) {
+			t.Errorf("%d of %d bytes: got %v and a snapshot of %v, want %v and the earlier one", n, len(data), err, got.Made, ErrFormat)
+		}
 	}
 }
 

@@ -112,28 +112,6 @@ func TestPackLeavesOutTheMachine(t *testing.T) { //nolint:paralleltest // it cha
 	}
 }
 
-// TestOwnersOfCopies checks that files, links and directories get another owner, or that the copy fails if this user may
-// not change owners.
-func TestOwnersOfCopies(t *testing.T) {
-	t.Parallel()
-	other := &Owner{12345, 12346}
-	for name, archive := range map[string]*bytes.Buffer{"file": packed(t, "f/file", "x"), "link": packed(t, "f/link", "->x"), "dir": packed(t, "f/dir/", "")} {
-		to := t.TempDir() + "/to"
-		must.Do(t, os.Mkdir(to, 0o700))
-		err := Place(archive, Placement{Source: "f", Target: to, Owner: other, Parents: me})
-		if os.Geteuid() != 0 {
-			must.Is(t, err, unix.EPERM)
-			continue
-		}
-		must.Do(t, err)
-		var stat unix.Stat_t
-		must.Do(t, unix.Lstat(to+"/"+name, &stat))
-		if got := (Owner{stat.Uid, stat.Gid}); got != *other {
-			t.Errorf("%s: got the owner %v, want %v", name, got, *other)
-		}
-	}
-}
-
 // TestCapabilitiesThatCannotBeSet checks that a copy fails without the capabilities of a file in the archive.
 func TestCapabilitiesThatCannotBeSet(t *testing.T) {
 	t.Parallel()
