@@ -91,7 +91,7 @@ var module = plan{
 		"internal/cloud/pyenv":     {"python_test.go", "shared_unix_test.go", "shortage_unix_test.go", "unused_test.go"},
 		"internal/cloud/store":     {"inspect_linux_test.go", "remove_linux_test.go"},
 		"internal/cloud/survey":    nil,
-		"internal/cloud/treecopy":  nil,
+		"internal/cloud/treecopy":  {"TestOwners", "TestPack", "TestPlace", "TestPlaceInClosedDirectories"},
 		"internal/cloud/volumes":   nil,
 		"internal/e2e": {
 			"bombs_test.go", "build_test.go", "changes_test.go", "escape_test.go", "files_test.go",
