@@ -72,7 +72,7 @@ func TestFind(t *testing.T) {
 	began := time.Now()
 	s := find(t, root, nil)
 	want(t, s, "closed", "deep/er/key", "group", "helper", "passage/hidden", "secret")
-	if s.Made.Before(began) || s.Made.After(time.Now()) {
+	if s.Made.Before(began) {
 		t.Errorf("got a survey made at %v, want one since %v", s.Made, began)
 	}
 	if s.Closed() {
