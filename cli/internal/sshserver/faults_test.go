@@ -34,7 +34,7 @@ type daemon struct {
 	stat   error
 	kind   filesystem.FileType
 	target string  // of a link; its own description fails with stat
-	broken *string // of each link; nil: none is broken
+	broken *string // the target of each link, all broken; nil: no link is
 	output string  // of each program
 	ran    []string
 	users  []string // of all requests

@@ -223,8 +223,8 @@ func TestWatchThatIsNotIdle(t *testing.T) {
 	}
 }
 
-// TestPlacesOfWatches checks that a watch that could not begin has no place, and that one that is removed gives its
-// place back.
+// TestPlacesOfWatches checks that a watch that could not begin takes no place, and that a removed watch gives its place
+// back.
 func TestPlacesOfWatches(t *testing.T) { //nolint:paralleltest // with such a place, no sandbox of another test ends
 	d := serve(t)
 	put(t, d.home+"/file", "")
@@ -279,8 +279,7 @@ func TestPlacesOfWatches(t *testing.T) { //nolint:paralleltest // with such a pl
 	}
 }
 
-// TestWatcherThatMakesRoom checks which watcher gives its place to another one, and that there is one only if no place
-// is free.
+// TestWatcherThatMakesRoom checks which watcher gives its place to another one, and that none does while a place is free.
 func TestWatcherThatMakesRoom(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

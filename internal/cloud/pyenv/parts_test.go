@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/fdtest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
@@ -333,7 +334,7 @@ func TestFetchedFiles(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(dir, "link")); err != nil {
 		t.Errorf("a file that cannot be read was removed: %v", err)
 	}
-	if open := openFiles(dir); len(open) > 0 {
+	if open := fdtest.Open(t, dir); len(open) > 0 {
 		t.Errorf("%q are still open, want none", open)
 	}
 	if got, err := hashOf(dir); got != "" || err == nil {
@@ -470,7 +471,7 @@ func TestLockIsWaitedFor(t *testing.T) {
 	next, err := acquire(patience.Context(t), name, newReporter(nil))
 	must.Do(t, err)
 	must.Do(t, next.Close())
-	patience.Until(t, "the wait that was given up releases the lock", func() bool { return len(openFiles(name)) == 0 })
+	patience.Until(t, "the wait that was given up releases the lock", func() bool { return len(fdtest.Open(t, name)) == 0 })
 	if _, err := acquire(t.Context(), filepath.Join(name, "below"), newReporter(nil)); err == nil || !strings.Contains(err.Error(), "python: lock the environment: ") {
 		t.Errorf("a lock that cannot be made: got error %v", err)
 	}

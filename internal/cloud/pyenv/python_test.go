@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/fdtest"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -92,17 +93,6 @@ func pretendToBe(t *testing.T, path string, minor int) {
 	must.Do(t, os.WriteFile(path, []byte(strings.Replace(pretender, "MINOR", strconv.Itoa(minor), 1)), 0o755))
 }
 
-// openFiles returns the files below directory that this process has open. It finds them only on Linux.
-func openFiles(directory string) (open []string) {
-	files, _ := filepath.Glob("/proc/self/fd/*") // there is nothing elsewhere
-	for _, name := range files {
-		if path, err := os.Readlink(name); err == nil && below(path, directory) {
-			open = append(open, path)
-		}
-	}
-	return open
-}
-
 func environments(t *testing.T, cache string) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(cache, "e2bctl", "python", "*-*"))
@@ -143,7 +133,7 @@ func TestEnsureMakesOneEnvironment(t *testing.T) {
 	if content, _ := os.ReadFile(runs); string(content) != "run\n" {
 		t.Errorf("environments were made at %q, want once", content)
 	}
-	if open := openFiles(cache); len(open) > 0 {
+	if open := fdtest.Open(t, cache); len(open) > 0 {
 		t.Errorf("%q are still open, want none", open)
 	}
 	lock := filepath.Join(filepath.Dir(made[0]), "lock")
