@@ -90,8 +90,8 @@ var module = plan{
 		"internal/cloud/mounts":    nil,
 		"internal/cloud/pyenv":     {"python_test.go", "shared_unix_test.go", "shortage_unix_test.go", "unused_test.go"},
 		"internal/cloud/store":     {"inspect_linux_test.go", "remove_linux_test.go"},
-		"internal/cloud/survey":    nil,
-		"internal/cloud/treecopy":  {"TestOwners", "TestPack", "TestPlace", "TestPlaceInClosedDirectories"},
+		"internal/cloud/survey":    {"survey_test.go"},
+		"internal/cloud/treecopy":  {"treecopy_test.go"},
 		"internal/cloud/volumes":   nil,
 		"internal/e2e": {
 			"bombs_test.go", "build_test.go", "changes_test.go", "escape_test.go", "files_test.go",
@@ -99,7 +99,7 @@ var module = plan{
 			"pause_test.go", "plain_test.go", "program_test.go", "restart_test.go", "server_test.go", "snapshot_test.go",
 			"surroundings_test.go", "TestMetrics", "volumes_test.go", "volumesize_test.go", "zygote_test.go",
 		},
-		"internal/privatedir": nil,
+		"internal/privatedir": {"privatedir_test.go"},
 		"sandbox/local": {
 			"hostile_test.go", "isolation_test.go", "ladder_test.go", "onlinux_test.go", "promises_test.go", "python_test.go",
 			"shortage_test.go", "TestSandbox", "TestEgress", "TestManyAtOnce", "TestStart", "TestTwoClouds", "TestWarmCount",
