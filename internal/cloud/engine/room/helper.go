@@ -28,7 +28,7 @@ type helper struct {
 func (r *Room) startHelper(slot uint32, namespaces uintptr) (*helper, error) {
 	attr := &syscall.SysProcAttr{Cloneflags: namespaces, Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if namespaces != 0 {
-		r.ids.mapTo(attr, spawn.IDBase+spawn.FirstID(slot), spawn.SlotSize)
+		r.ids.mapTo(attr, r.ids.firstOf(slot), spawn.SlotSize)
 	}
 	conn, fd3, err := wire.Pair(wire.MaxMessage)
 	if err != nil {

@@ -40,7 +40,7 @@ func (s *Sandbox) mapTrees(pid int, paths []string) (trees []*os.File, err error
 	for i, path := range paths {
 		mapping := system
 		if i >= s.room.trees.system {
-			if mapping, err = s.room.trees.mappings.owned(s.room.keeper.binary, s.slot); err != nil {
+			if mapping, err = s.room.trees.mappings.owned(s.room.keeper.binary, s.room.ids.firstOf(s.slot)+protocol.UserID); err != nil {
 				return trees, fmt.Errorf("map the ids of %s: %w", path, err)
 			}
 		}
@@ -110,36 +110,35 @@ func mapMount(mount, ids *os.File, attributes uint64, lacking engine.Feature) er
 	return nil
 }
 
-// mappings are user namespaces without processes. Each namespace maps the host's root to the user of
-// one slot. The namespaces are kept, because slots are used again.
+// mappings are user namespaces without processes. Each namespace maps the host's root to one
+// host id. The namespaces are kept, because slots are used again.
 type mappings struct {
-	mu     sync.Mutex
-	bySlot map[uint32]*os.File
+	mu   sync.Mutex
+	byID map[int]*os.File
 }
 
-func (m *mappings) owned(binary *os.File, slot uint32) (*os.File, error) {
+func (m *mappings) owned(binary *os.File, id int) (*os.File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if f := m.bySlot[slot]; f != nil {
+	if f := m.byID[id]; f != nil {
 		return f, nil
 	}
-	id := spawn.IDBase + spawn.FirstID(slot) + protocol.UserID
 	f, err := spawn.UserNamespace(binary, []syscall.SysProcIDMap{{ContainerID: 0, HostID: id, Size: 1}}, []syscall.SysProcIDMap{{ContainerID: 0, HostID: id, Size: 1}})
 	if err != nil {
 		return nil, err
 	}
-	if m.bySlot == nil {
-		m.bySlot = make(map[uint32]*os.File)
+	if m.byID == nil {
+		m.byID = make(map[int]*os.File)
 	}
-	m.bySlot[slot] = f
+	m.byID[id] = f
 	return f, nil
 }
 
 func (m *mappings) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, f := range m.bySlot {
+	for _, f := range m.byID {
 		f.Close()
 	}
-	m.bySlot = nil
+	m.byID = nil
 }

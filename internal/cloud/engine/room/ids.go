@@ -19,9 +19,10 @@ import (
 
 // roomIDs are the ids of sandboxes on the host.
 type roomIDs struct {
-	// apart means that the ids start at spawn.IDBase, and belong to sandboxes only. Otherwise all
-	// sandboxes have the server's id.
+	// apart means that the ids belong to sandboxes of this room only. Otherwise all sandboxes have
+	// the server's id.
 	apart bool
+	first int // the first of the ids that are apart
 	// ranged means that each sandbox has 65,536 ids. Its root and its user are then different ids.
 	ranged bool
 }
@@ -55,10 +56,15 @@ func planIDs(level engine.Isolation) (roomIDs, error) {
 	if err != nil {
 		return roomIDs{}, err
 	}
-	return rootIDs(level, parseIDMap(data), has)
+	ids, err := rootIDs(level, parseIDMap(data), has)
+	if ids.apart {
+		ids.first = spawn.RandomFirst()
+	}
+	return ids, err
 }
 
-// rootIDs is like planIDs, for a server that is root with these ids and capabilities.
+// rootIDs is like planIDs, for a server that is root with these ids and capabilities. It chooses no
+// first id.
 func rootIDs(level engine.Isolation, ids []idRange, has uint64) (roomIDs, error) {
 	if has&forOtherIDs == forOtherIDs && slices.ContainsFunc(ids, func(m idRange) bool {
 		return m.inside <= spawn.IDBase && m.inside+m.count >= spawn.IDBase+spawn.IDCount
@@ -70,6 +76,9 @@ func rootIDs(level engine.Isolation, ids []idRange, has uint64) (roomIDs, error)
 	}
 	return roomIDs{}, nil // without namespaces, or as root of a user namespace, which is an ordinary user outside
 }
+
+// firstOf returns the first host id of a slot.
+func (ids roomIDs) firstOf(slot uint32) int { return ids.first + spawn.FirstID(slot) }
 
 type idRange struct{ inside, outside, count uint64 }
 
@@ -93,7 +102,7 @@ func parseIDMap(data []byte) []idRange {
 // roomAttr returns the attributes of the room's process.
 func roomAttr(ids roomIDs) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Cloneflags: spawn.Namespaces, Setsid: true, Pdeathsig: syscall.SIGKILL}
-	ids.mapTo(attr, spawn.IDBase, spawn.IDCount)
+	ids.mapTo(attr, ids.first, spawn.RoomIDs)
 	return attr
 }
 
@@ -102,7 +111,7 @@ func roomAttr(ids roomIDs) *syscall.SysProcAttr {
 // all sandboxes share.
 func (ids roomIDs) mapTo(attr *syscall.SysProcAttr, first, count int) {
 	if ids.apart && !ids.ranged {
-		first, count = spawn.IDBase, 1
+		first, count = ids.first, 1
 	}
 	spawn.MapIDs(attr, ids.apart, first, count, os.Geteuid(), os.Getegid())
 }

@@ -4,6 +4,7 @@ package room
 
 import (
 	"errors"
+	"os"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -66,5 +67,36 @@ func TestOwnerOfASandbox(t *testing.T) {
 		if got := apart.owner(); got != 0 {
 			t.Errorf("slot %d without a range: got %d, want 0", slot, got)
 		}
+	}
+}
+
+// TestIDsOfTwoRooms checks that rooms of one machine have different ids: a sandbox of a room starts
+// while a sandbox of another room has as many processes as it may have.
+func TestIDsOfTwoRooms(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("sandboxes of an ordinary user have the user's id")
+	}
+	for _, level := range []engine.Isolation{engine.Full, engine.Restricted} {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			rooms := [2]*Room{newRoomOn(t, level), newRoomOn(t, level)}
+			if a, b := rooms[0].ids.first, rooms[1].ids.first; a == b || a < spawn.IDBase || b < spawn.IDBase {
+				t.Errorf("the first ids of two rooms are %d and %d, want different ones from %d on", a, b, spawn.IDBase)
+			}
+			few := engine.SandboxOptions{Limits: engine.Limits{MaxProcesses: 64}}
+			greedy := newSandbox(t, rooms[0], few)
+			got := sh(t, greedy, `python3 -c '
+import subprocess
+try:
+    for _ in range(100): subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+except OSError: print("refused")'`)
+			if got.Output != "refused\n" {
+				t.Errorf("a sandbox starts 100 processes: got %+v, want a refusal", got)
+			}
+			if got := sh(t, newSandbox(t, rooms[1], few), "echo started"); got.Output != "started\n" {
+				t.Errorf("a sandbox of another room: got %+v", got)
+			}
+		})
 	}
 }

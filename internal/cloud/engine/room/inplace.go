@@ -198,5 +198,5 @@ func (s *Sandbox) makeRoot() (place.Root, error) {
 // restrictedID returns the host id of a restricted sandbox of a root server. It returns false if
 // the sandbox runs with the server's id.
 func (r *Room) restrictedID(slot uint32) (int, bool) {
-	return spawn.IDBase + spawn.FirstID(slot), r.level == engine.Restricted && r.ids.apart
+	return r.ids.firstOf(slot), r.level == engine.Restricted && r.ids.apart
 }

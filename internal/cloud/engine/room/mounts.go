@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 	"github.com/e2bctl/e2bctl/internal/protocol"
@@ -26,7 +25,7 @@ func (s *Sandbox) mountHost(volumes []wire.Volume, files *wire.Files) ([]wire.Vo
 		name := wire.FileVolume.Numbered(len(volumes))
 		v := wire.Volume{Path: m.Path, ReadOnly: !m.Writable}
 		if s.room.ranged() {
-			first := spawn.IDBase + spawn.FirstID(s.slot)
+			first := s.room.ids.firstOf(s.slot)
 			mount, err := mounts.Show(dir, m, s.room.keeper.binary, mounts.Owner{User: first + protocol.UserID, Group: first + protocol.UserID, Root: first, Powerless: true})
 			dir.Close()
 			if err != nil {

@@ -75,7 +75,7 @@ func (n namespaces) prepare(ctx context.Context) error {
 func (n namespaces) startRoom(_ context.Context, control, stderr *os.File) (*spawn.Process, *wire.Conn, error) {
 	at := spawn.Placement{Processes: n.roomProcesses()}
 	if n.room.ids.apart {
-		at.Owner = spawn.IDBase
+		at.Owner = n.room.ids.first
 	}
 	process, err := spawn.Start(n.room.keeper.binary, control, stderr, roomAttr(n.room.ids), at)
 	if err != nil {

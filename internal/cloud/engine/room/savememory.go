@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
@@ -118,7 +117,7 @@ func (s *Sandbox) openMemory(dir string) (*os.File, error) {
 		return nil, err
 	}
 	if s.room.ranged() {
-		owner := spawn.IDBase + spawn.FirstID(s.slot)
+		owner := s.room.ids.firstOf(s.slot)
 		if err := f.Chown(owner, owner); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}

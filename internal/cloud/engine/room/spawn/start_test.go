@@ -347,6 +347,23 @@ func TestMapIDs(t *testing.T) {
 	}
 }
 
+// TestRandomFirst checks that all ids of a room are in the range, without the slot that all servers share, and
+// that the ids of rooms differ.
+func TestRandomFirst(t *testing.T) {
+	t.Parallel()
+	seen := make(map[int]bool)
+	for range 100 {
+		first := RandomFirst()
+		if first < IDBase+SlotSize || first+RoomIDs > IDBase+IDCount || first+FirstID(SlotsCount) > IDBase+IDCount {
+			t.Errorf("got %#x and %#x ids, want them in %#x to %#x", first, RoomIDs, IDBase+SlotSize, IDBase+IDCount)
+		}
+		seen[first] = true
+	}
+	if len(seen) < 90 {
+		t.Errorf("100 rooms have %d first ids", len(seen))
+	}
+}
+
 // TestReserveThreads checks that the threads are there at once, and stay.
 //
 //nolint:paralleltest // the threads are those of the whole process
