@@ -70,8 +70,8 @@ var errHeader = errors.New("want a host, the name of a header and its value, suc
 
 func (h *hostHeaders) Set(text string) error {
 	at, value, valued := strings.Cut(text, "=")
-	host, name, named := strings.Cut(at, ":")
-	if !valued || !named || host == "" || name == "" || strings.Contains(name, ":") {
+	host, name, _ := strings.Cut(at, ":")
+	if !valued || host == "" || name == "" || strings.Contains(name, ":") {
 		return errHeader
 	}
 	before, secret, ok := strings.Cut(value, "secret:")

@@ -118,6 +118,21 @@ func TestStepsOfABuilder(t *testing.T) {
 	}
 }
 
+// TestDirectoryOfPackages checks that nothing is written if Python does not name the directory of its packages.
+func TestDirectoryOfPackages(t *testing.T) {
+	for _, printed := range []string{"", "packages"} {
+		b, dir, _ := stepping(t, `case "$*" in *sysconfig*) echo `+printed+`; exit ;; esac`)
+		t.Chdir(dir)
+		_, err := builds(t, b, dir)
+		if want := fmt.Sprintf("bin/python3 names %q as the directory of its packages", printed); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want one with %s", err, want)
+		}
+		if exists(dir+"/_e2bctl_user.pth") || exists(dir+"/packages/_e2bctl_user.pth") {
+			t.Errorf("%q: a file was written", printed)
+		}
+	}
+}
+
 // TestFilesOfABuilder checks the errors of files and directories that cannot be made, and that there is no complete environment
 // then.
 func TestFilesOfABuilder(t *testing.T) {

@@ -137,7 +137,7 @@ func Ensure(ctx context.Context, progress io.Writer) (*Env, error) {
 // the package from its source. A change of the file takes effect at the next call. If E2BCTL_PYTHON
 // names a Python, EnsurePackages returns an error, because it does not install packages there.
 func EnsurePackages(ctx context.Context, progress io.Writer, p Packages) (*Env, error) {
-	if name := os.Getenv(Variable); name != "" && p != (Packages{}) {
+	if name := os.Getenv(Variable); name != "" {
 		return nil, fmt.Errorf("python: nothing is installed into %s=%s, which sandboxes use as it is; unset %s, or install the packages there with pip", Variable, name, Variable)
 	}
 	c, err := newChoice(p)

@@ -160,6 +160,7 @@ func TestPackagesAreRefused(t *testing.T) {
 		{"", Packages{File: empty}, empty + " has no packages"},
 		{"", Packages{File: empty + "x"}, "no such file"},
 		{"/opt/python3", Packages{Full: true}, "unset " + Variable},
+		{"/opt/python3", Packages{}, "unset " + Variable},
 	}
 	for _, test := range tests {
 		t.Setenv(Variable, test.variable)
