@@ -54,9 +54,15 @@ func TestRootIDs(t *testing.T) {
 	}
 }
 
-// TestOwnerOfASandbox checks the user that makes a sandbox's user namespace: with ids of its own the
+func TestIDsOfSandboxes(t *testing.T) {
+	t.Parallel()
+	t.Run("owner of a namespace", ownsNamespace)
+	t.Run("two rooms", differOfRooms)
+}
+
+// ownsNamespace checks the user that makes a sandbox's user namespace: with ids of its own the
 // sandbox has one of its own, too.
-func TestOwnerOfASandbox(t *testing.T) {
+func ownsNamespace(t *testing.T) {
 	t.Parallel()
 	for _, slot := range []uint32{0, 1, 7} {
 		ranged := &Sandbox{slot: slot, room: &Room{ids: roomIDs{apart: true, ranged: true}}}
@@ -70,9 +76,9 @@ func TestOwnerOfASandbox(t *testing.T) {
 	}
 }
 
-// TestIDsOfTwoRooms checks that rooms of one machine have different ids: a sandbox of a room starts
+// differOfRooms checks that rooms of one machine have different ids: a sandbox of a room starts
 // while a sandbox of another room has as many processes as it may have.
-func TestIDsOfTwoRooms(t *testing.T) {
+func differOfRooms(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("sandboxes of an ordinary user have the user's id")
