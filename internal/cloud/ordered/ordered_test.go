@@ -113,3 +113,18 @@ func TestAbsent(t *testing.T) {
 		t.Errorf("the next of nothing: got %v, %v, want none", rest, ok)
 	}
 }
+
+// TestPutReplaces checks that a value takes the place of the one with its position, and no other place.
+func TestPutReplaces(t *testing.T) {
+	t.Parallel()
+	type value struct {
+		at   int64
+		text string
+	}
+	by := ordered.By[value](func(v value) ordered.Position { return ordered.Position{At: time.Unix(v.at, 0)} })
+	all := []value{{1, "a"}, {3, "b"}, {5, "c"}}
+	got := by.Put(all, value{3, "new"})
+	if want := []value{{1, "a"}, {3, "new"}, {5, "c"}}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
