@@ -93,3 +93,26 @@ func TestSpend(t *testing.T) {
 		}
 	}
 }
+
+// TestSpendEnds checks that the count ends with the first message too many, also inside of a message, and that it includes
+// the last message that is allowed.
+func TestSpendEnds(t *testing.T) {
+	t.Parallel()
+	inner, err := proto.Marshal(&filesystem.EntryInfo{Metadata: map[string]string{"a": "", "b": "", "c": "", "d": ""}})
+	must.Do(t, err)
+	of := (&filesystem.ListDirResponse{}).ProtoReflect().Descriptor()
+	for name, test := range map[string]struct {
+		data  []byte
+		count int
+	}{
+		"entries":    {bytes.Repeat([]byte{0x0a, 0}, 5), 5},
+		"an entry":   {append([]byte{0x0a, byte(len(inner))}, inner...), 5},
+		"no entries": {nil, 0},
+	} {
+		for limit := range 2 + test.count {
+			if got, want := spend(test.data, of, limit), max(limit-test.count, -1); got != want {
+				t.Errorf("%s, limit %d: got %d, want %d", name, limit, got, want)
+			}
+		}
+	}
+}

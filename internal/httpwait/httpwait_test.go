@@ -64,8 +64,13 @@ func TestDo(t *testing.T) {
 		took    time.Duration
 		want    string // of the error, or of the body
 	}{
-		"drips":             {Limits{}, drip(200, 1e6, time.Second), Body, "its answer did not end within 1m0s"},
-		"stops":             {Limits{}, drip(200, 1e6, time.Hour), Idle, "no more of its answer came within 20s"},
+		"drips": {Limits{}, drip(200, 1e6, time.Second), Body, "its answer did not end within 1m0s"},
+		"stops": {Limits{}, drip(200, 1e6, time.Hour), Idle, "no more of its answer came within 20s"},
+		"stops later": {Limits{}, func(w http.ResponseWriter, r *http.Request) {
+			drip(200, 1, 5*time.Second)(w, r)
+			_ = http.NewResponseController(w).Flush()
+			silent(w, r)
+		}, 5*time.Second + Idle, "no more of its answer came within 20s"},
 		"no head":           {Limits{Head: time.Minute}, silent, time.Minute, "it did not begin to answer within 1m0s"},
 		"an error drips":    {Limits{Stream: true}, drip(500, 1e6, time.Second), Body, "its answer did not end within 1m0s"},
 		"slow, but in time": {Limits{}, drip(200, 3, 19*time.Second), 57 * time.Second, "xxx"},
@@ -183,12 +188,15 @@ func TestClose(t *testing.T) {
 	must.Is(t, sent.Context().Err(), context.Canceled)
 }
 
-// TestEndOfSlowBody checks that the end of a body that has arrived is no error, even if the time is up.
+// TestEndOfSlowBody checks that the rest and the end of a body that has arrived are no error, even if the time is up.
 func TestEndOfSlowBody(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	b := &body{ReadCloser: http.NoBody, ctx: ctx, cancel: cancel}
+	b := &body{ReadCloser: io.NopCloser(strings.NewReader("x")), ctx: ctx, cancel: cancel}
 	cancel(NewSlowError("it did not end", time.Second))
+	if n, err := b.Read(make([]byte, 1)); n != 1 || err != nil {
+		t.Errorf("got %d bytes and %v, want the last one and no error", n, err)
+	}
 	if _, err := b.Read(make([]byte, 1)); err != io.EOF { //nolint:errorlint // a Reader returns io.EOF itself
 		t.Errorf("got %v, want io.EOF", err)
 	}
@@ -225,6 +233,97 @@ func TestLateAnswer(t *testing.T) {
 		synctest.Wait()
 		if _, ok := errors.AsType[*SlowError](readErr); !ok || !late.closed {
 			t.Errorf("got %v for a late read, and closed %v, want a *SlowError and true", readErr, late.closed)
+		}
+	})
+}
+
+// TestStatusOfStream checks that only the body of a 2xx answer may take any time if a stream is expected.
+func TestStatusOfStream(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		status  int
+		stream  bool
+		bounded bool
+	}{
+		{199, true, true}, {200, true, false}, {299, true, false}, {300, true, true}, {200, false, true}, {299, false, true},
+	} {
+		response, err := Do(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: test.status, Body: http.NoBody}, nil
+		}, request(t, nil), Limits{Stream: test.stream})
+		must.Do(t, err)
+		if b, ok := response.Body.(*body); !ok || (b.idle != nil) != test.bounded || (b.whole != nil) != test.bounded {
+			t.Errorf("status %d, stream %v: got the body %+v, want that it is bounded: %v", test.status, test.stream, response.Body, test.bounded)
+		}
+		must.Do(t, response.Body.Close())
+	}
+}
+
+// request returns a request with a body that cannot be sent again.
+func request(t *testing.T, body io.ReadCloser) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://service/", nil)
+	must.Do(t, err)
+	r.Body = body
+	return r
+}
+
+// TestSentBody checks that a request without a body, or with an empty one, is sent as it is, and that it ends if it fails.
+func TestSentBody(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		body  io.ReadCloser
+		plain bool
+	}{"none": {nil, true}, "empty": {http.NoBody, true}, "a stream": {&closer{Reader: strings.NewReader("")}, false}} {
+		var sent *http.Request
+		_, err := Do(func(r *http.Request) (*http.Response, error) {
+			sent = r
+			return nil, io.ErrUnexpectedEOF
+		}, request(t, test.body), Limits{})
+		must.Is(t, err, io.ErrUnexpectedEOF)
+		if plain := sent.Body == test.body; plain != test.plain {
+			t.Errorf("%s: got the body %T, want that it is as before: %v", name, sent.Body, test.plain)
+		}
+		must.Is(t, sent.Context().Err(), context.Canceled)
+	}
+}
+
+// cut is the body of an answer that ends with its request, with an error that does not tell the cause.
+type cut struct{ until <-chan struct{} }
+
+func (c cut) Read([]byte) (int, error) {
+	<-c.until
+	return 0, io.ErrUnexpectedEOF
+}
+
+func (cut) Close() error { return nil }
+
+// TestCause checks that a request or a body that a limit ended is reported as too slow, whatever the error of the transport
+// is, and that an earlier error is returned as it is.
+func TestCause(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, err := Do(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, io.ErrUnexpectedEOF
+		}, request(t, nil), Limits{Head: time.Second})
+		if _, ok := errors.AsType[*SlowError](err); !ok {
+			t.Errorf("got %v for a request that its limit ended, want a *SlowError", err)
+		}
+		ended := make(chan struct{})
+		close(ended)
+		for _, until := range []<-chan struct{}{nil, ended} {
+			response, err := Do(func(r *http.Request) (*http.Response, error) {
+				if until == nil {
+					return &http.Response{Body: cut{r.Context().Done()}}, nil
+				}
+				return &http.Response{Body: cut{until}}, nil
+			}, request(t, nil), Limits{})
+			must.Do(t, err)
+			_, err = response.Body.Read(nil)
+			if _, slow := errors.AsType[*SlowError](err); slow != (until == nil) || !slow && !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("got %v, ended early %v, want a *SlowError or else the error of the body", err, until != nil)
+			}
+			must.Do(t, response.Body.Close())
 		}
 	})
 }

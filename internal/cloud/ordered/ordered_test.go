@@ -113,3 +113,22 @@ func TestAbsent(t *testing.T) {
 		t.Errorf("the next of nothing: got %v, %v, want none", rest, ok)
 	}
 }
+
+// TestPutAndDelete checks that a value takes the place of the one with its position, and that it alone is removed.
+func TestPutAndDelete(t *testing.T) {
+	t.Parallel()
+	type value struct {
+		at   int64
+		text string
+	}
+	by := ordered.By[value](func(v value) ordered.Position { return ordered.Position{At: time.Unix(v.at, 0)} })
+	all := []value{{1, "a"}, {3, "b"}, {5, "c"}}
+	all = by.Put(all, value{3, "new"})
+	if want := []value{{1, "a"}, {3, "new"}, {5, "c"}}; !slices.Equal(all, want) {
+		t.Errorf("got %v, want %v", all, want)
+	}
+	all = by.Delete(all, ordered.Position{At: time.Unix(3, 0)})
+	if want := []value{{1, "a"}, {5, "c"}}; !slices.Equal(all, want) {
+		t.Errorf("after Delete: got %v, want %v", all, want)
+	}
+}

@@ -10,10 +10,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rogpeppe/go-internal/lockedfile"
 
+	"github.com/e2bctl/e2bctl/internal/fdtest"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -56,26 +58,43 @@ func checkLeft(t *testing.T, cache string, want ...string) {
 	}
 }
 
-// TestUnused checks that Make removes only directories that are neither in use nor being made.
+// TestUnused checks that Make removes only directories that are neither in use nor being made, even if another process removes
+// one of them at the same time.
 func TestUnused(t *testing.T) {
 	t.Parallel()
-	cache := t.TempDir()
-	const day = 24 * time.Hour
-	unused := place(t, cache, "1", 31*day)
-	used, young := place(t, cache, "2", 31*day), place(t, cache, "3", 29*day)
-	place(t, cache, making+"killed", 2*day)
-	running := place(t, cache, making+"running", time.Hour)
-	marker.NoteUse(used)
-	if since, yes := marker.Unused(used); yes || time.Since(since) > day {
-		t.Errorf("got %v, %v of a directory whose use was noted, want today and false", since, yes)
-	}
-	dir := filepath.Join(cache, "4")
-	var progress strings.Builder
-	must.Do(t, marker.Make(dir, &progress, works, fill))
-	checkLeft(t, cache, used, young, running, dir)
-	if !strings.Contains(progress.String(), "removing "+unused+", unused since ") || strings.Count(progress.String(), "\n") != 1 {
-		t.Errorf("got %q, want that %s is removed, and nothing else", progress.String(), unused)
-	}
+	synctest.Test(t, func(t *testing.T) { // its clock stands still
+		cache := t.TempDir()
+		const day = 24 * time.Hour
+		const old = 30*day + time.Second
+		unused := place(t, cache, "1", old)
+		used, young := place(t, cache, "2", 31*day), place(t, cache, "3", 30*day)
+		place(t, cache, making+"killed", day+time.Second)
+		running, removed := place(t, cache, making+"running", day), place(t, cache, making+"removed", 2*day)
+		marker.NoteUse(used)
+		if since, yes := marker.Unused(used); yes || !since.Equal(time.Now()) {
+			t.Errorf("got %v, %v of a directory whose use was noted, want now and false", since, yes)
+		}
+		dir := filepath.Join(cache, "4")
+		progress := &hook{do: func() { must.Do(t, os.RemoveAll(removed)) }}
+		must.Do(t, marker.Make(dir, progress, works, fill))
+		checkLeft(t, cache, used, young, running, dir)
+		want := "removing " + unused + ", unused since " + time.Now().Add(-old).Format(time.DateOnly) + "\n"
+		if progress.String() != want {
+			t.Errorf("got %q, want %q", progress.String(), want)
+		}
+	})
+}
+
+// hook is a writer that calls a function at each Write.
+type hook struct {
+	strings.Builder
+
+	do func()
+}
+
+func (h *hook) Write(p []byte) (int, error) {
+	h.do()
+	return h.Builder.Write(p)
 }
 
 // TestMakeMeanwhile checks two concurrent setups. Neither touches the incomplete directory of the
@@ -181,15 +200,15 @@ func TestReplace(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		there, made, away string // "whole" or "half" is the text of a program, "" means nothing
-		failed            bool
+		failed            string // directory that another one could not become
 		want              string // text of the program afterwards
 	}{
-		"works":            {"whole", "whole", "", false, "whole"},
-		"damaged":          {"half", "whole", "", false, "whole"},
-		"missing":          {"", "whole", "", false, "whole"},
-		"away is occupied": {"half", "whole", "whole", true, "half"},
-		"nothing was made": {"half", "", "", true, ""},
-		"made as damaged":  {"half", "half", "", false, "half"},
+		"works":            {"whole", "whole", "", "", "whole"},
+		"damaged":          {"half", "whole", "", "", "whole"},
+		"missing":          {"", "whole", "", "", "whole"},
+		"away is occupied": {"half", "whole", "whole", "away", "half"},
+		"nothing was made": {"half", "", "", "1", ""},
+		"made as damaged":  {"half", "half", "", "", "half"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -203,12 +222,17 @@ func TestReplace(t *testing.T) {
 			}
 			dir, made, away := write("1", tt.there), write("made", tt.made), write("away", tt.away)
 			var progress strings.Builder
-			if err := replace(dir, made, away, &progress, works); (err != nil) != tt.failed {
-				t.Errorf("got error %v, want an error: %v", err, tt.failed)
+			err := replace(dir, made, away, &progress, works)
+			rename, failed := errors.AsType[*os.LinkError](err)
+			if failed != (err != nil) || failed != (tt.failed != "") || failed && filepath.Base(rename.New) != tt.failed {
+				t.Errorf("got error %v, want one of the directory %q", err, tt.failed)
 			}
 			text, _ := os.ReadFile(filepath.Join(dir, string(marker)))
 			if string(text) != tt.want || (progress.Len() > 0) != (tt.there != "whole") {
 				t.Errorf("got %q and %q, want %q", text, &progress, tt.want)
+			}
+			if open := fdtest.Open(t, cache); len(open) > 0 {
+				t.Fatalf("%q stay open", open)
 			}
 			unlock, err := lockedfile.MutexAt(filepath.Join(cache, lockName)).Lock()
 			must.Do(t, err)
@@ -217,25 +241,68 @@ func TestReplace(t *testing.T) {
 	}
 }
 
+// TestReplacedByAnother checks that a directory is replaced only under the lock, and that a rename that fails is no error
+// if the directory works by then.
+func TestReplacedByAnother(t *testing.T) {
+	t.Parallel()
+	cache := t.TempDir()
+	dir, away := place(t, cache, "1", 0), filepath.Join(cache, "away")
+	lock := filepath.Join(cache, lockName)
+	must.Do(t, os.Mkdir(lock, 0o755))
+	damaged := func(string) error { return errDamaged }
+	var progress strings.Builder
+	if err := replace(dir, filepath.Join(cache, "made"), away, &progress, damaged); err == nil || progress.Len() > 0 {
+		t.Errorf("got %v and %q, want an error of the lock and no words", err, &progress)
+	}
+	must.Do(t, errors.Join(works(dir), os.Remove(lock)))
+	checks := 0
+	must.Do(t, replace(dir, filepath.Join(cache, "made"), away, &progress, func(string) error {
+		if checks++; checks == 1 {
+			return errDamaged
+		}
+		return nil
+	}))
+	must.Do(t, works(away))
+}
+
+// TestMakeChecksOnce checks that a new directory is checked before it gets its name, and not again.
+func TestMakeChecksOnce(t *testing.T) {
+	t.Parallel()
+	var checked []string
+	must.Do(t, marker.Make(filepath.Join(t.TempDir(), "1"), &strings.Builder{}, func(dir string) error {
+		checked = append(checked, filepath.Base(dir))
+		return works(dir)
+	}, fill))
+	if want := []string{"made"}; !slices.Equal(checked, want) {
+		t.Errorf("got checks of %q, want %q", checked, want)
+	}
+}
+
 // TestNoteUse checks that the recorded time changes only after more than a day, and that a missing
 // directory is ignored.
 func TestNoteUse(t *testing.T) {
 	t.Parallel()
-	cache := t.TempDir()
-	marker.NoteUse(filepath.Join(cache, "missing"))
-	const day = 24 * time.Hour
-	for name, tt := range map[string]struct {
-		age   time.Duration
-		noted bool
-	}{
-		"1": {day - time.Hour, false},
-		"2": {day + time.Minute, true},
-	} {
-		dir := place(t, cache, name, tt.age)
-		before, _ := marker.Unused(dir)
-		marker.NoteUse(dir)
-		if after, _ := marker.Unused(dir); after.Equal(before) == tt.noted {
-			t.Errorf("used %v ago: got %v after %v, want a new time: %v", tt.age, after, before, tt.noted)
+	synctest.Test(t, func(t *testing.T) { // its clock stands still
+		cache := t.TempDir()
+		marker.NoteUse(filepath.Join(cache, "missing"))
+		const day = 24 * time.Hour
+		for name, tt := range map[string]struct {
+			age   time.Duration
+			noted bool
+		}{
+			"1": {day - time.Second, false},
+			"2": {day, false},
+			"3": {day + time.Second, true},
+		} {
+			dir := place(t, cache, name, tt.age)
+			want := time.Now()
+			if !tt.noted {
+				want = want.Add(-tt.age)
+			}
+			marker.NoteUse(dir)
+			if got, _ := marker.Unused(dir); !got.Equal(want) {
+				t.Errorf("used %v ago: got %v, want %v", tt.age, got, want)
+			}
 		}
-	}
+	})
 }

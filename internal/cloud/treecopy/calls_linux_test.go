@@ -4,6 +4,8 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"io"
+	"io/fs"
 	"os"
 	"path"
 	"strings"
@@ -52,6 +54,34 @@ func TestEachFailedCallOfACopy(t *testing.T) {
 			if refused, ok := errors.AsType[*ArchiveError](err); !ok || !strings.Contains(refused.Reason, want) || strings.Contains(refused.Reason, "whole tar file") {
 				t.Errorf("%v: got error %v, want %q", as, err, want)
 			}
+		}
+	}
+}
+
+// TestEachFailedChangeOfAnOwner checks that a copy fails if the owner of one of its files or directories cannot be set, and
+// that no owner is set that a file has already.
+func TestEachFailedChangeOfAnOwner(t *testing.T) {
+	t.Parallel()
+	files := packed(t, "f/", "", "f/file", "text", "f/link", "->file", "f/dir/", "", "f/deep/file", "x").Bytes()
+	place := func(owner Owner, n int) (failed bool, err error) {
+		return calltest.FailNth(t, unix.SYS_FCHOWNAT, n, unix.EIO, func() error {
+			return Place(bytes.NewReader(files), Placement{Source: "f", Target: t.TempDir() + "/up/to", Owner: &owner, Parents: owner})
+		})
+	}
+	if called, err := place(me, 1); called || err != nil {
+		t.Errorf("the owner as it is: got error %v and a change: %v, want none", err, called)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root can change owners")
+	}
+	const all = 7 // of up, up/to, file, link, dir, deep, and deep/file
+	for n := 1; n <= all+1; n++ {
+		failed, err := place(Owner{1001, 1002}, n)
+		if failed != (n <= all) || errors.Is(err, unix.EIO) != failed {
+			t.Errorf("change %d: failed %v, got error %v, want an error for each of %d", n, failed, err, all)
+		}
+		if !failed {
+			must.Do(t, err)
 		}
 	}
 }
@@ -123,5 +153,95 @@ func TestCapabilitiesThatCannotBeSet(t *testing.T) {
 	})
 	if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "setting the capabilities") {
 		t.Errorf("got error %v, want it to name the capabilities", err)
+	}
+}
+
+// removing is an empty content that removes the file to which it is copied.
+type removing string
+
+func (r removing) Read([]byte) (int, error) {
+	if err := os.Remove(string(r)); err != nil {
+		return 0, err
+	}
+	return 0, io.EOF
+}
+
+// TestRemovedCopy checks that a copy fails if another process removes the file before its owner is set.
+func TestRemovedCopy(t *testing.T) {
+	t.Parallel()
+	to := t.TempDir() + "/file"
+	w := placing{Placement: Placement{Owner: &Owner{}}}
+	err := w.file(to, &tar.Header{ModTime: at}, removing(to))
+	if failed, ok := errors.AsType[*fs.PathError](err); !ok || failed.Op != "lchown" || !errors.Is(err, unix.ENOENT) {
+		t.Errorf("got error %v, want that lchown does not find the file", err)
+	}
+}
+
+// short is a writer that takes so many bytes.
+type short struct {
+	bytes.Buffer
+
+	room int
+}
+
+var errShort = errors.New("no room")
+
+func (s *short) Write(p []byte) (int, error) {
+	if s.room -= len(p); s.room < 0 {
+		return 0, errShort
+	}
+	return s.Buffer.Write(p)
+}
+
+// TestPackOfTheRoot checks that the root directory has a name in an archive.
+func TestPackOfTheRoot(t *testing.T) {
+	t.Parallel()
+	archive := &short{room: 3 * 512} // the first entry
+	must.Is(t, Pack(archive, []string{"/"}), errShort)
+	if first, err := tar.NewReader(&archive.Buffer).Next(); err != nil || first.Name != "root/" {
+		t.Errorf("got the first entry %+v and error %v, want root/", first, err)
+	}
+}
+
+// TestPackWithoutRoom checks that Pack reports an archive that cannot be written, wherever it ends.
+func TestPackWithoutRoom(t *testing.T) {
+	t.Parallel()
+	file := t.TempDir() + "/file"
+	must.Do(t, os.WriteFile(file, []byte("text"), 0o600))
+	whole := &short{room: 1 << 20}
+	must.Do(t, Pack(whole, []string{file}))
+	for room := range whole.Len() / 512 {
+		if err := Pack(&short{room: 512 * room}, []string{file}); !errors.Is(err, errShort) {
+			t.Errorf("%d blocks: got error %v, want %v", room, err, errShort)
+		}
+	}
+	if err := Pack(&short{}, []string{file}); err == nil || strings.Contains(err.Error(), "reading") {
+		t.Errorf("got error %v, want that of the head of the file", err)
+	}
+}
+
+// irregular describes a file of no known kind.
+type irregular struct{ fs.FileInfo }
+
+func (irregular) Mode() fs.FileMode { return fs.ModeIrregular }
+
+// TestPackByKind checks that a file that was found twice is packed twice, and that a file of no known kind is an error.
+func TestPackByKind(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must.Do(t, errors.Join(os.WriteFile(dir+"/file", []byte("text"), 0o600), os.Symlink("file", dir+"/link")))
+	var archive bytes.Buffer
+	must.Do(t, Pack(&archive, []string{dir + "/file", dir + "/link"}))
+	entries := tar.NewReader(&archive)
+	for _, name := range []string{"file", "link"} {
+		if h, err := entries.Next(); err != nil || h.Name != name || h.Typeflag != tar.TypeReg || h.Size != 4 {
+			t.Errorf("got %+v and error %v, want %s with its text", h, err, name)
+		}
+	}
+	info, err := os.Stat(dir + "/file")
+	must.Do(t, err)
+	p := packing{to: tar.NewWriter(&archive)}
+	if err := p.packFile(dir+"/file", "file", irregular{info}, nil); err == nil || !strings.Contains(err.Error(), "unknown file mode") {
+		t.Errorf("got error %v, want an unknown mode", err)
 	}
 }

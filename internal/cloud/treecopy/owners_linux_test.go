@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -101,5 +102,57 @@ func TestMakeDirs(t *testing.T) {
 				t.Errorf("a directory is there afterwards: %v, want %v", isDir, tt.want == "")
 			}
 		})
+	}
+}
+
+// TestChown checks that chown changes a user and a group, and that it leaves a file alone that has both already: a change
+// would take the special bits of the mode and the capabilities from the file.
+func TestChown(t *testing.T) {
+	t.Parallel()
+	other := Owner{1007, 1008}
+	for name, owner := range map[string]Owner{"neither": me, "the user": {other.UID, me.GID}, "the group": {me.UID, other.GID}, "both": other} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			to := t.TempDir() + "/file"
+			must.Do(t, errors.Join(os.WriteFile(to, nil, 0o600), unix.Chmod(to, 0o4755)))
+			err := chown(to, owner)
+			if owner != me && os.Geteuid() != 0 {
+				must.Is(t, err, unix.EPERM)
+				return
+			}
+			must.Do(t, err)
+			var stat unix.Stat_t
+			must.Do(t, unix.Lstat(to, &stat))
+			if got := (Owner{stat.Uid, stat.Gid}); got != owner {
+				t.Errorf("got the owner %v, want %v", got, owner)
+			}
+			if kept := stat.Mode&unix.S_ISUID != 0; kept != (owner == me) {
+				t.Errorf("got the mode %o, want that it keeps its special bit: %v", stat.Mode, owner == me)
+			}
+		})
+	}
+	must.Is(t, chown(t.TempDir()+"/missing", Owner{}), unix.ENOENT)
+}
+
+// TestLinksInPlaceOfDirectories checks that a directory of an archive does not change the one to which a link leads, and
+// that a link that leads nowhere is an error.
+func TestLinksInPlaceOfDirectories(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must.Do(t, errors.Join(os.WriteFile(dir+"/file", nil, 0o600), os.Symlink("nothing", dir+"/dead"), os.Mkdir(dir+"/sub", 0o700), os.Symlink("sub", dir+"/alias")))
+	place := func(name string) error {
+		return Place(packed(t, "a/", "", "a/"+name, ""), Placement{Source: "a", Target: dir, Owner: &me, Parents: me})
+	}
+	must.Is(t, place("dead/"), unix.EEXIST)
+	must.Do(t, place("alias/"))
+	info, err := os.Stat(dir + "/sub")
+	must.Do(t, err)
+	if info.Mode() != fs.ModeDir|0o700 || info.ModTime().Equal(at) {
+		t.Errorf("got the mode %v and the time %v, want them as before", info.Mode(), info.ModTime())
+	}
+	for name, want := range map[string]bool{"dead": true, "alias": true, "sub": false, "file": false, "missing": false} {
+		if got := isLink(dir + "/" + name); got != want {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
 	}
 }
