@@ -12,8 +12,8 @@
 // 128 MiB. In each log, the oldest entries are dropped first, and an entry in their place reports
 // this. If all logs together are too large, the entries of ended sandboxes are dropped before all
 // others. The size and the number of entries from inside a sandbox are bounded before the entries
-// are kept. A log is kept for an hour after the end of its sandbox, but never longer than the server
-// runs.
+// are kept. The logs of the 1,000 sandboxes that ended last are kept for an hour, but never longer
+// than the server runs.
 //
 // # Metrics
 //

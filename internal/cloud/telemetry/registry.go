@@ -13,6 +13,8 @@ const (
 	maxLog  = 8 << 20   // bytes of one log
 	maxLogs = 128 << 20 // bytes of all logs
 	kept    = time.Hour // time after the end of the sandbox
+	// maxEnded bounds the number of logs of ended sandboxes. An empty log takes about 1 kB, too.
+	maxEnded = 1000
 )
 
 // loggerTelemetry is the name of the logger in entries that this package adds itself.
@@ -75,7 +77,7 @@ func (r *Registry) Open(id string) {
 }
 
 // End records that a sandbox has ended. It removes the series immediately, and the log an hour
-// later.
+// later, or when maxEnded other sandboxes have ended.
 func (r *Registry) End(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,6 +87,9 @@ func (r *Registry) End(id string) {
 	}
 	r.restLocked(rec)
 	rec.series = series{}
+	if len(r.ended) == maxEnded {
+		r.removeLocked(r.ended[0])
+	}
 	r.ended = append(r.ended, id)
 	rec.expiry = time.AfterFunc(kept, func() {
 		r.mu.Lock()

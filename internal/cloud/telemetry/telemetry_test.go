@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -164,6 +165,33 @@ func TestEnd(t *testing.T) {
 		<-time.After(2 * time.Second)
 		if _, ok := r.Logs("a", Query{}); ok {
 			t.Error("there is a log when the hour is over")
+		}
+	})
+}
+
+// TestManyEnded checks that the logs of the sandboxes that ended last are kept, and of no other ended ones.
+func TestManyEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{})
+		defer r.Close()
+		r.Open("running")
+		for i := range maxEnded + 2 {
+			id := strconv.Itoa(i)
+			r.Open(id)
+			r.Add(id, Entry{Message: "said"})
+			r.End(id)
+			for j := range i + 1 {
+				if _, ok := r.Logs(strconv.Itoa(j), Query{}); i >= maxEnded-1 && ok != (j > i-maxEnded) {
+					t.Errorf("%d ended: there is a log of sandbox %d: %v", i+1, j, ok)
+				}
+			}
+		}
+		if _, ok := r.Logs("running", Query{}); !ok || len(r.records) != maxEnded+1 {
+			t.Errorf("got %d logs, want those of %d ended sandboxes and of the running one", len(r.records), maxEnded)
+		}
+		<-time.After(kept + 1)
+		if len(r.records) != 1 || r.size != 0 {
+			t.Errorf("an hour later there are %d logs of %d bytes, want the empty one of the running sandbox", len(r.records), r.size)
 		}
 	})
 }

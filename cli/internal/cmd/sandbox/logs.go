@@ -40,8 +40,8 @@ func NewCmdLogs(f *cmdutil.Factory) *cobra.Command {
 		Short: "Show what happened to a sandbox",
 		Long: `Show the log of a sandbox: what the service and its daemon inside say about it, not
 what programs print. On the local cloud these are starts, pauses, snapshots and the
-end; commands and kernels; and connections that were denied. It is kept for an hour
-after the end of the sandbox.
+end; commands and kernels; and connections that were denied. The
+logs of the 1,000 sandboxes that ended last are kept for an hour.
 
 Entries of envd, process and kernel come from inside the sandbox, where code may make
 them say anything.`,
