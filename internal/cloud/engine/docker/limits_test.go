@@ -5,6 +5,7 @@ package docker_test
 import (
 	"errors"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -135,7 +136,7 @@ func TestRefused(t *testing.T) {
 		want    error
 	}{
 		{engine.SandboxOptions{Layers: []string{"/x"}}, &engine.LackError{Feature: engine.SharedLayers}},
-		{engine.SandboxOptions{Files: "/x"}, fs.ErrNotExist},
+		{engine.SandboxOptions{Files: filepath.Join(t.TempDir(), "none")}, fs.ErrNotExist},
 		{engine.SandboxOptions{Volumes: []engine.Volume{{}}}, &engine.LackError{Feature: engine.Volumes}},
 		{engine.SandboxOptions{Authority: []byte("x")}, &engine.LackError{Feature: engine.HeaderRules}},
 	} {
