@@ -3,6 +3,7 @@
 package child
 
 import (
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -40,6 +41,9 @@ func TestSocketPair(t *testing.T) {
 
 // TestSocketPairWithFewFiles checks that nothing stays open if there are not enough files.
 func TestSocketPairWithFewFiles(t *testing.T) { //nolint:paralleltest // it changes a limit of this process
+	ours, theirs, err := SocketPair()
+	must.Do(t, err)
+	must.Do(t, errors.Join(ours.Close(), theirs.Close()))
 	var own unix.Rlimit
 	must.Do(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &own))
 	free := lowestFree(t)
