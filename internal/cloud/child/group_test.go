@@ -193,6 +193,9 @@ func TestStartGroupKeepsAttributes(t *testing.T) {
 		if attributes != nil && cmd.SysProcAttr.Pdeathsig != attributes.Pdeathsig {
 			t.Errorf("%s: got %+v, want the caller's attribute in it", name, cmd.SysProcAttr)
 		}
+		if g.leader == nil && hasDescriptors() {
+			t.Errorf("%s: got a leader without a descriptor, want one", name)
+		}
 		end()
 		_ = g.Wait()
 		must.Do(t, g.Close())
@@ -234,16 +237,26 @@ func TestSignalByDescriptorFails(t *testing.T) {
 	cmd, end := waiting(t)
 	g, err := StartGroup(cmd)
 	must.Do(t, err)
-	must.Is(t, g.signalByDescriptor(unix.Signal(1000)), errors.ErrUnsupported)
+	must.Is(t, g.signalByDescriptor(1000), errors.ErrUnsupported)
 	if g.leader != nil {
 		must.Do(t, g.leader.Close())
 		must.Is(t, g.signalByDescriptor(unix.SIGTERM), errors.ErrUnsupported)
 	}
 	g.leader = nil
 	must.Is(t, g.signalByDescriptor(unix.SIGTERM), errors.ErrUnsupported)
+	must.Do(t, g.Signal(unix.SIGTERM))
 	end()
-	_ = g.Wait()
+	_ = g.Wait() // the state says how it ended
+	if status := g.State().Sys().(syscall.WaitStatus); status.Signal() != unix.SIGTERM {
+		t.Errorf("got %v, want the end by %v", g.State(), unix.SIGTERM)
+	}
 	must.Do(t, g.Close())
+}
+
+// hasDescriptors reports whether the kernel has descriptors of processes.
+func hasDescriptors() bool {
+	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	return err == nil && unix.Close(fd) == nil
 }
 
 // TestEnded checks that a running child has not ended, and that something that is no child has.
