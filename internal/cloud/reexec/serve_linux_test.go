@@ -18,6 +18,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest/login"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/inside"
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -156,6 +157,26 @@ func TestServe(t *testing.T) {
 		if asked := patience.Receive(t, "a host of the egress", egress.asked); asked != want || status < 400 {
 			t.Errorf("port %d: got %d %s and a connection to %s, want an error and one to %s", port, status, text, asked, want)
 		}
+	}
+	must.Do(t, s.Close())
+}
+
+// TestServeImage checks that a sandbox with an image has the working directory and the PATH of the image,
+// also in login shells.
+func TestServeImage(t *testing.T) {
+	t.Parallel()
+	const path, workdir = "/of/the/image:" + room.DefaultPath, "/made/for/it"
+	s := newSandbox(t, engine.SandboxOptions{ID: "i2", Config: guest.Config{SandboxID: "i2", Image: "for a test", Workdir: workdir, Path: path}})
+	for name, want := range map[string]string{login.PathFile: login.PathText(path), "/run/e2b/.E2B_SANDBOX_ID": "i2"} {
+		if status, text := get(t, s, protocol.PortEnvd, "/files?username=root&path="+name, ""); status != http.StatusOK || text != want {
+			t.Errorf("%s: got %d %q, want %q", name, status, text, want)
+		}
+	}
+	if status, text := get(t, s, protocol.PortEnvd, "/files?username=root&path=/etc/profile", ""); status != http.StatusOK || text != login.Profile(text) {
+		t.Errorf("got %d %q, want a profile that keeps PATH", status, text)
+	}
+	if status, text := get(t, s, protocol.PortEnvd, "/files?username=root&path="+workdir, ""); !strings.Contains(text, "directory") || status == http.StatusNotFound {
+		t.Errorf("got %d %q, want that it is a directory", status, text)
 	}
 	must.Do(t, s.Close())
 }
