@@ -6,6 +6,26 @@ import (
 	"testing"
 )
 
+// TestQuote checks that exactly the words with special characters are quoted, and the empty word.
+func TestQuote(t *testing.T) {
+	t.Parallel()
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./,:@%+"
+	tests := map[string]string{"": `''`, plain: plain, "it's": `'it'\''s'`, "é": "'é'", "a b": "'a b'"}
+	for c := range rune(128) {
+		word := string(c)
+		tests[word] = "'" + word + "'"
+		if strings.Contains(plain, word) {
+			tests[word] = word
+		}
+	}
+	tests["'"] = `''\'''`
+	for word, want := range tests {
+		if got := Quote(word); got != want {
+			t.Errorf("%q: got %s, want %s", word, got, want)
+		}
+	}
+}
+
 func TestWords(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string][]string{
@@ -29,6 +49,8 @@ func TestWords(t *testing.T) {
 		"a 'b":                     nil,
 		`a \`:                      nil,
 		"a \\\nb":                  nil,
+		`a "\""`:                   nil,
+		"a\x00b":                   nil,
 	} {
 		if got, ok := Words(line); ok != (want != nil) || ok && !slices.Equal(got, want) {
 			t.Errorf("%q: got %q, %v, want %q", line, got, ok, want)

@@ -178,3 +178,97 @@ func threads(t *testing.T) int {
 	must.Do(t, err)
 	return len(list)
 }
+
+// TestStartGroupKeepsAttributes checks that a group has a session of its own besides the attributes that
+// the caller gave.
+func TestStartGroupKeepsAttributes(t *testing.T) {
+	for name, attributes := range map[string]*syscall.SysProcAttr{"none": nil, "some": {Pdeathsig: syscall.SIGKILL}} {
+		cmd, end := waiting(t)
+		cmd.SysProcAttr = attributes
+		g, err := StartGroup(cmd)
+		must.Do(t, err)
+		if session, err := unix.Getsid(g.PID()); session != g.PID() || err != nil {
+			t.Errorf("%s: got session %d and %v, want %d", name, session, err, g.PID())
+		}
+		if attributes != nil && cmd.SysProcAttr.Pdeathsig != attributes.Pdeathsig {
+			t.Errorf("%s: got %+v, want the caller's attribute in it", name, cmd.SysProcAttr)
+		}
+		if g.leader == nil && hasDescriptors() {
+			t.Errorf("%s: got a leader without a descriptor, want one", name)
+		}
+		end()
+		_ = g.Wait()
+		must.Do(t, g.Close())
+		if !g.mu.TryLock() {
+			t.Fatalf("%s: got a group that is locked, want it unlocked", name)
+		}
+		g.mu.Unlock()
+		atRest(t)
+	}
+}
+
+// TestClosedGroup checks that Close is idempotent, and that no signal reaches a closed group, even if it
+// runs.
+func TestClosedGroup(t *testing.T) {
+	for name, prepare := range map[string]func(*Group){
+		"by descriptor": func(*Group) {},
+		"by number":     func(g *Group) { g.byNumber(t) },
+	} {
+		cmd, end := waiting(t)
+		g, err := StartGroup(cmd)
+		must.Do(t, err)
+		prepare(g)
+		must.Do(t, errors.Join(g.Close(), g.Close()))
+		if err := g.Signal(unix.SIGKILL); !errors.Is(err, unix.ESRCH) {
+			t.Errorf("%s: got %v, want %v", name, err, unix.ESRCH)
+		}
+		end()
+		var exit *exec.ExitError
+		if err := g.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+			t.Errorf("%s: got %v, want exit status 1 of a read at the end", name, err)
+		}
+		atRest(t)
+	}
+}
+
+// TestSignalByDescriptorFails checks that the number of a group is used if its descriptor cannot be used:
+// because the kernel has none, or because it is closed, or because the kernel does not know the call.
+func TestSignalByDescriptorFails(t *testing.T) {
+	cmd, end := waiting(t)
+	g, err := StartGroup(cmd)
+	must.Do(t, err)
+	must.Is(t, g.signalByDescriptor(1000), errors.ErrUnsupported)
+	if g.leader != nil {
+		must.Do(t, g.leader.Close())
+		must.Is(t, g.signalByDescriptor(unix.SIGTERM), errors.ErrUnsupported)
+	}
+	g.leader = nil
+	must.Is(t, g.signalByDescriptor(unix.SIGTERM), errors.ErrUnsupported)
+	must.Do(t, g.Signal(unix.SIGTERM))
+	end()
+	_ = g.Wait() // the state says how it ended
+	if status := g.State().Sys().(syscall.WaitStatus); status.Signal() != unix.SIGTERM {
+		t.Errorf("got %v, want the end by %v", g.State(), unix.SIGTERM)
+	}
+	must.Do(t, g.Close())
+}
+
+// hasDescriptors reports whether the kernel has descriptors of processes.
+func hasDescriptors() bool {
+	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	return err == nil && unix.Close(fd) == nil
+}
+
+// TestEnded checks that a running child has not ended, and that something that is no child has.
+func TestEnded(t *testing.T) {
+	cmd, end := waiting(t)
+	must.Do(t, Start(cmd))
+	if ended(unix.P_PID, cmd.Process.Pid, unix.WNOHANG) {
+		t.Error("got a running child as ended")
+	}
+	end()
+	_ = Wait(cmd)
+	if !ended(unix.P_PID, cmd.Process.Pid, unix.WNOHANG) {
+		t.Error("got a child without an end that is gone, want its end")
+	}
+}

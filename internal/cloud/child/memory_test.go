@@ -48,3 +48,42 @@ func TestMemory(t *testing.T) {
 		}
 	}
 }
+
+// TestSetLimit checks that a changed limit is the one that is told, and that there may be no limit.
+func TestSetLimit(t *testing.T) {
+	t.Parallel()
+	kills := 0
+	m := &Memory{Limit: 1 << 20, Kills: func() int { kills++; return kills }}
+	verdict := m.Watch()
+	m.SetLimit(5 << 10)
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "exit 137")
+	_ = cmd.Run() // its state says how it ended
+	if got, want := fmt.Sprint(verdict(cmd.ProcessState)), "out of memory: the sandbox's limit is 5 KiB"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if err := verdict(nil); err != nil {
+		t.Errorf("without a state: got %v", err)
+	}
+	(*Memory)(nil).SetLimit(1)
+	if err := (&Memory{}).Watch()(cmd.ProcessState); err != nil {
+		t.Errorf("without a count: got %v", err)
+	}
+}
+
+// TestCount checks that only the kills since its call are counted.
+func TestCount(t *testing.T) {
+	t.Parallel()
+	kills := 3
+	count := (&Memory{Kills: func() int { return kills }}).Count()
+	for want := range 3 {
+		if got := count(); got != want {
+			t.Errorf("got %d kills, want %d", got, want)
+		}
+		kills++
+	}
+	for _, m := range []*Memory{nil, {}} {
+		if got := m.Count()(); got != 0 {
+			t.Errorf("without a count: got %d kills", got)
+		}
+	}
+}

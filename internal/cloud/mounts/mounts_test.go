@@ -11,8 +11,12 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/fdtest"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -70,7 +74,7 @@ func TestFind(t *testing.T) {
 		{dir: "in", writable: true, denied: "read-only"},
 		{dir: "out", denied: "none that is allowed"}, {dir: "", denied: "none that is allowed"}, {dir: "inside", denied: "none that is allowed"},
 		{dir: "in/climbs", denied: "cannot be opened"}, {dir: "in/root/etc", denied: "cannot be opened"}, {dir: "in/a/deep", denied: "cannot be opened"},
-		{dir: "in/a/name", denied: "cannot be opened"}, {dir: "in/pipe", denied: "cannot be opened"}, {dir: "in/gone", denied: "cannot be opened"},
+		{dir: "in/a/name", denied: "cannot be opened"}, {dir: "in/pipe", denied: "cannot be opened"}, {dir: "in/gone", denied: "no such file"},
 	} {
 		got, err := s.Find(Mount{Dir: filepath.Join(top, tt.dir), Path: "/x", Writable: tt.writable})
 		denied, is := errors.AsType[*DeniedError](err)
@@ -78,7 +82,9 @@ func TestFind(t *testing.T) {
 		case tt.denied == "" && err != nil:
 			t.Errorf("%s: got error %v", tt.dir, err)
 		case tt.denied == "":
-			if got.Writable != tt.writable || got.Path != "/x" {
+			where, err := os.Stat(filepath.Join(top, tt.dir))
+			must.Do(t, err)
+			if is, err := os.Stat(got.Dir); got.Writable != tt.writable || got.Path != "/x" || err != nil || !os.SameFile(is, where) {
 				t.Errorf("%s: got %+v, want it as it was asked for", tt.dir, got)
 			}
 			got.File.Close()
@@ -138,19 +144,37 @@ func TestOpenRefuses(t *testing.T) {
 		if _, err := Open(Options{Allow: []Allowed{{Dir: dir}}}); err == nil || !strings.Contains(err.Error(), dir) {
 			t.Errorf("got error %v, want one that names %s", err, dir)
 		}
+		if _, err := Open(Options{Allow: []Allowed{{Dir: top}, {Dir: dir}}}); err == nil || !strings.Contains(err.Error(), dir) {
+			t.Errorf("got error %v, want one that names %s", err, dir)
+		}
 		if _, err := Open(Options{All: []Mount{{Dir: top, Path: "/x"}, {Dir: dir, Path: "/y"}}}); err == nil || !strings.Contains(err.Error(), dir) {
 			t.Errorf("got error %v, want one that names %s", err, dir)
 		}
 	}
-	all, err := filepath.Glob("/proc/self/fd/*") // only Linux lists them
-	must.Do(t, err)
-	for _, file := range all {
-		if name, err := os.Readlink(file); err == nil && (name == top || strings.HasPrefix(name, top+"/")) {
-			t.Errorf("left open: %s", name)
-		}
+	if left := fdtest.Open(t, top); len(left) > 0 {
+		t.Errorf("left open: %q", left)
 	}
-	s, err := Open(Options{All: []Mount{{Dir: top, Path: "/x"}}})
+	s, err := Open(Options{All: []Mount{{Dir: top, Path: "/x"}}, Allow: []Allowed{{Dir: top}}})
 	must.Do(t, err)
 	must.Do(t, s.Close())
 	must.Is(t, s.Close(), os.ErrClosed)
+	if left := fdtest.Open(t, top); len(left) > 0 {
+		t.Errorf("left open after Close: %q", left)
+	}
+}
+
+// TestAll checks that the mounts of all sandboxes are those that were asked for, without links in the
+// path on the host.
+func TestAll(t *testing.T) {
+	t.Parallel()
+	top, err := filepath.EvalSymlinks(tree(t))
+	must.Do(t, err)
+	s := open(t, Options{All: []Mount{{Dir: filepath.Join(top, "link"), Path: "/x"}, {Dir: filepath.Join(top, "out"), Path: "/y", Writable: true}}})
+	want := []engine.Mount{{Dir: filepath.Join(top, "in"), Path: "/x"}, {Dir: filepath.Join(top, "out"), Path: "/y", Writable: true}}
+	if diff := cmp.Diff(want, s.All(), cmpopts.IgnoreFields(engine.Mount{}, "File")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if text := nameIn(t, s.All()[1].File); text != "out" {
+		t.Errorf("got %q, want the text of the opened directory", text)
+	}
 }

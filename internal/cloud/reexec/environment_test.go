@@ -30,8 +30,10 @@ func TestEnvironment(t *testing.T) {
 	}
 	c.Authority = true
 	for _, name := range []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS"} {
-		if got := environment(c, false, "/tmp", there)[name]; got != guest.BundleFile {
-			t.Errorf("%s with an authority: got %s, want %s", name, got, guest.BundleFile)
+		for _, exists := range []func(string) bool{there, nowhere} {
+			if got := environment(c, false, "/tmp", exists)[name]; got != guest.BundleFile {
+				t.Errorf("%s with an authority: got %s, want %s", name, got, guest.BundleFile)
+			}
 		}
 	}
 	c.Authority = false

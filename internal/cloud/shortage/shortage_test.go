@@ -49,3 +49,23 @@ func TestOf(t *testing.T) {
 		t.Errorf("got %v, want an error that wraps %v", got, ended)
 	}
 }
+
+// TestIsDisk checks that only a full disk of the machine is recognised, and not that of a sandbox.
+func TestIsDisk(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err  error
+		want bool
+	}{
+		{os.NewSyscallError("write", syscall.ENOSPC), true},
+		{os.NewSyscallError("write", syscall.EDQUOT), true},
+		{errors.New("Database or disk is full (13)"), true},
+		{os.NewSyscallError("write", syscall.EIO), false},
+		{errors.New(SandboxDisk), false},
+		{fmt.Errorf("%s: %w", SandboxDisk, syscall.ENOSPC), false},
+	} {
+		if got := IsDisk(tt.err); got != tt.want {
+			t.Errorf("%v: got %v, want %v", tt.err, got, tt.want)
+		}
+	}
+}
