@@ -24,7 +24,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// serve returns a client for a sandbox with this handler, and a count of what its calls hold.
+// serve returns a client for a sandbox with this handler, and a count of the things that its calls hold.
 func serve(t *testing.T, handler http.Handler) (*Client, *held) {
 	t.Helper()
 	pipes := pipetest.Serve(t, handler)

@@ -4,6 +4,7 @@ package survey
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -60,8 +61,8 @@ func (want looked) diff(got looked) string {
 	if wanted, ok := errors.AsType[*fs.PathError](want.err); ok && failed != nil {
 		return text + cmp.Diff(*wanted, *failed)
 	}
-	if want.err != got.err { //nolint:errorlint // errGone is returned as it is
-		text += "error " + cmp.Diff(want.err, got.err, cmp.Transformer("text", func(err error) string { return err.Error() }))
+	if !errors.Is(got.err, want.err) {
+		text += fmt.Sprintf("got error %v, want %v", got.err, want.err)
 	}
 	return text
 }

@@ -115,8 +115,8 @@ func TestFirstErrorStays(t *testing.T) {
 	must.Is(t, w.err, first)
 }
 
-// TestReadIsCancelled checks that workers that wait for a directory read what there is, and end with
-// the cause of their context.
+// TestReadIsCancelled checks that workers read all known directories while another worker is busy, and
+// end with the cause of their context.
 func TestReadIsCancelled(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
