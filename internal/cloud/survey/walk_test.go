@@ -45,7 +45,7 @@ func paths(found []directory) (paths []string) {
 // TestReadAll checks that a worker reads all directories until the first error, and passes over
 // directories that are gone.
 func TestReadAll(t *testing.T) {
-	t.Parallel()
+	// Not parallel: it fails at once where other tests would hang.
 	root := t.TempDir()
 	write(t, root, map[string]os.FileMode{"a/b/c/": 0o755, "d/": 0o755})
 	before := errors.New("before")
@@ -118,7 +118,7 @@ func TestFirstErrorStays(t *testing.T) {
 // TestReadIsCancelled checks that workers read all known directories while another worker is busy, and
 // end with the cause of their context.
 func TestReadIsCancelled(t *testing.T) {
-	t.Parallel()
+	// Not parallel: it fails at once where other tests would hang.
 	root := t.TempDir()
 	write(t, root, map[string]os.FileMode{"a/b/": 0o755})
 	synctest.Test(t, func(t *testing.T) {
