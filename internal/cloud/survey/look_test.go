@@ -90,28 +90,6 @@ func tree(t *testing.T) string {
 	return root
 }
 
-// TestLook checks every part of the result of reading a directory, and that no link is followed.
-func TestLook(t *testing.T) {
-	// Not parallel: it fails at once where other tests would hang.
-	root := tree(t)
-	w := walkOf(t, root)
-	w.known["d/known"] = true
-	long := strings.Repeat("x", 256)
-	for path, want := range map[string]looked{
-		".":      {entry(t, root, ".", true, "top"), []string{"closed", "d"}, nil},
-		"d":      {entry(t, root, "d", false, "other", "secret"), []string{"d/sub"}, nil},
-		"d/sub":  {entry(t, root, "d/sub", false, "file"), nil, nil},
-		"closed": {entry(t, root, "closed", true), nil, nil},
-		"none":   {err: errGone}, "top": {err: errGone}, "top/in": {err: errGone}, "link": {err: errGone}, "link/sub": {err: errGone},
-		"..": {err: &fs.PathError{Op: "open", Path: "..", Err: unix.EXDEV}},
-		long: {err: &fs.PathError{Op: "open", Path: long, Err: unix.ENAMETOOLONG}},
-	} {
-		if diff := want.diff(look(w, path)); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", path, diff)
-		}
-	}
-}
-
 // TestLookFails makes each system call fail that reading a directory makes.
 func TestLookFails(t *testing.T) {
 	// Not parallel: it fails at once where other tests would hang.
@@ -141,6 +119,28 @@ func TestLookFails(t *testing.T) {
 		_, _ = calltest.FailNth(t, tt.number, tt.n, tt.as, func() error { got = look(w, "d"); return got.err })
 		if diff := tt.want.diff(got); diff != "" {
 			t.Errorf("call %d to %s fails as %v (-want +got):\n%s", tt.n, tt.name, tt.as, diff)
+		}
+	}
+}
+
+// TestLook checks every part of the result of reading a directory, and that no link is followed.
+func TestLook(t *testing.T) {
+	t.Parallel()
+	root := tree(t)
+	w := walkOf(t, root)
+	w.known["d/known"] = true
+	long := strings.Repeat("x", 256)
+	for path, want := range map[string]looked{
+		".":      {entry(t, root, ".", true, "top"), []string{"closed", "d"}, nil},
+		"d":      {entry(t, root, "d", false, "other", "secret"), []string{"d/sub"}, nil},
+		"d/sub":  {entry(t, root, "d/sub", false, "file"), nil, nil},
+		"closed": {entry(t, root, "closed", true), nil, nil},
+		"none":   {err: errGone}, "top": {err: errGone}, "top/in": {err: errGone}, "link": {err: errGone}, "link/sub": {err: errGone},
+		"..": {err: &fs.PathError{Op: "open", Path: "..", Err: unix.EXDEV}},
+		long: {err: &fs.PathError{Op: "open", Path: long, Err: unix.ENAMETOOLONG}},
+	} {
+		if diff := want.diff(look(w, path)); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", path, diff)
 		}
 	}
 }
