@@ -249,20 +249,3 @@ func TestEmptySnapshot(t *testing.T) {
 		t.Errorf("got a survey made at %v, want %v", got.Made, before.Made)
 	}
 }
-
-// TestCancelledAtOnce checks that a survey whose context has ended never succeeds, however small the
-// tree is.
-func TestCancelledAtOnce(t *testing.T) {
-	t.Parallel()
-	f, err := os.Open(t.TempDir())
-	must.Do(t, err)
-	defer f.Close()
-	why := errors.New("superseded")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(why)
-	for range 100 {
-		if s, err := Find(ctx, f, nil); s != nil || !errors.Is(err, why) {
-			t.Fatalf("got %v, %v; want %v", s, err, why)
-		}
-	}
-}
