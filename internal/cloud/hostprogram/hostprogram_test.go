@@ -1,7 +1,10 @@
 package hostprogram
 
 import (
+	"errors"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -36,13 +39,58 @@ func TestFind(t *testing.T) {
 		}
 	}
 	t.Setenv("PATH", ".:bin:")
-	if got, err := Find("tool"); err == nil {
-		t.Errorf("got %q from the caller's directory, want an error", got)
+	got, err := Find("tool")
+	if failed, ok := errors.AsType[*exec.Error](err); got != "" || !ok || *failed != (exec.Error{Name: "tool", Err: exec.ErrNotFound}) {
+		t.Errorf("got %q from the caller's directory and error %v, want %v", got, err, exec.ErrNotFound)
 	}
 	want := filepath.Join(caller, "bin", "tool")
 	if got, err := Find("bin/tool"); err != nil || got != want {
 		t.Errorf("a path: got %q, %v; want %s", got, err, want)
 	}
+	if got, err := Find("bin/none"); got != "" || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a path to no file: got %q, %v; want %v", got, err, fs.ErrNotExist)
+	}
+}
+
+// TestFindOfRoot checks that the usual directories for administrators are searched, but only after
+// those of PATH.
+func TestFindOfRoot(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the directories are those of Unix")
+	}
+	first := t.TempDir()
+	t.Setenv("PATH", first)
+	tool := programOfRoot(t)
+	got, err := FindOfRoot(tool)
+	if wants := []string{"/usr/sbin/" + tool, "/sbin/" + tool}; err != nil || !slices.Contains(wants, got) {
+		t.Fatalf("got %q, %v; want one of %q", got, err, wants)
+	}
+	want := filepath.Join(first, tool)
+	must.Do(t, os.WriteFile(want, []byte("#!/bin/sh\n"), 0o755))
+	if got, err := FindOfRoot(tool); err != nil || got != want {
+		t.Errorf("a program in PATH: got %q, %v; want %s", got, err, want)
+	}
+	if got, err := FindOfRoot("no-such-tool"); got != "" || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no program: got %q, %v; want %v", got, err, fs.ErrNotExist)
+	}
+}
+
+// programOfRoot returns the name of a program for administrators that everybody may execute.
+func programOfRoot(t *testing.T) string {
+	t.Helper()
+	for _, dir := range []string{"/usr/sbin", "/sbin"} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue
+		}
+		for _, entry := range entries {
+			if info, err := os.Stat(filepath.Join(dir, entry.Name())); err == nil && info.Mode().IsRegular() && info.Mode()&0o001 != 0 {
+				return entry.Name()
+			}
+		}
+	}
+	t.Skip("this machine has no programs for administrators")
+	return ""
 }
 
 // TestEnviron checks to which file a program resolves the relative path in a variable.
@@ -102,6 +150,51 @@ func TestFileURL(t *testing.T) {
 	for path, want := range map[string]string{"/a b": "file:///a%20b", "C:/a": "file:///C:/a"} {
 		if got := fileURL(path); got != want {
 			t.Errorf("%q: got %q, want %q", path, got, want)
+		}
+	}
+}
+
+// TestEnvironOfSpaces checks that a relative path in a list that is separated by spaces becomes a URL
+// if the caller's directory contains a space.
+func TestEnvironOfSpaces(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the paths are those of Unix")
+	}
+	caller := filepath.Join(t.TempDir(), "of me")
+	must.Do(t, os.Mkdir(caller, 0o755))
+	t.Chdir(caller)
+	t.Setenv("PIP_FIND_LINKS", "a /b https://index.test/x")
+	want := "PIP_FIND_LINKS=file://" + filepath.Dir(caller) + "/of%20me/a /b https://index.test/x"
+	if environ := Environ("/opt/work"); !slices.Contains(environ, want) {
+		t.Errorf("got %q, want %s in it", environ, want)
+	}
+}
+
+// TestResolveNowhere checks that paths stay the same if the current directory no longer exists.
+func TestResolveNowhere(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("a current directory cannot be removed")
+	}
+	caller := filepath.Join(t.TempDir(), "removed")
+	must.Do(t, os.Mkdir(caller, 0o755))
+	t.Chdir(caller)
+	must.Do(t, os.Remove(caller))
+	for _, path := range []string{"a", "./a", "file:a", "/a"} {
+		if got := Resolve(path); got != path {
+			t.Errorf("%q: got %q, want it unchanged", path, got)
+		}
+	}
+}
+
+// TestIsURL checks where the name of a drive ends and a scheme begins.
+func TestIsURL(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"": false, ":a": false, "a": false, "ab": false, "c:/a": false, "ab:a": true, "git+ssh://a": true, "HTTPS://a": true, "x-9:a": true,
+		"a_b:c": false, "./a:b": false, "a b:c": false,
+	} {
+		if got := IsURL(text); got != want {
+			t.Errorf("%q: got %v, want %v", text, got, want)
 		}
 	}
 }

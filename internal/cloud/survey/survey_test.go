@@ -5,14 +5,15 @@ package survey
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/fdtest"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -43,6 +44,7 @@ func age(s *Snapshot, root string, t *testing.T) {
 	}
 }
 
+// find surveys a tree. It checks that the survey lists each directory once, and closes all of them.
 func find(t *testing.T, root string, before *Snapshot) *Snapshot {
 	t.Helper()
 	f, err := os.Open(root)
@@ -50,6 +52,13 @@ func find(t *testing.T, root string, before *Snapshot) *Snapshot {
 	defer f.Close()
 	s, err := Find(t.Context(), f, before)
 	must.Do(t, err)
+	if open := fdtest.Open(t, root); len(open) != 1 {
+		t.Errorf("%q are open after a survey, want the root alone", open)
+	}
+	all := paths(s.directories)
+	if once := slices.Compact(slices.Clone(all)); len(once) != len(all) {
+		t.Errorf("a survey has %d directories, and %d different ones", len(all), len(once))
+	}
 	return s
 }
 
@@ -124,19 +133,22 @@ func TestRecent(t *testing.T) {
 	want(t, find(t, root, before), "file")
 }
 
+// TestTooMany checks that the private paths of an earlier survey count, too.
 func TestTooMany(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	for n := range MaxPrivate + 1 {
-		f, err := os.OpenFile(filepath.Join(root, fmt.Sprint(n)), os.O_CREATE|os.O_WRONLY, 0o600)
-		must.Do(t, err)
-		f.Close()
+	before := &Snapshot{directories: []directory{entry(t, root, ".", false), {path: "gone", private: true}}}
+	files := &before.directories[0].files
+	*files = slices.Repeat([]string{"file"}, MaxPrivate)
+	if n := len(find(t, root, before).Private()); n != MaxPrivate {
+		t.Errorf("got %d private paths, want %d", n, MaxPrivate)
 	}
+	*files = append(*files, "another")
 	f, err := os.Open(root)
 	must.Do(t, err)
 	defer f.Close()
-	if _, err := Find(t.Context(), f, nil); !errors.Is(err, ErrTooMany) {
-		t.Errorf("got %v", err)
+	if s, err := Find(t.Context(), f, before); s != nil || !errors.Is(err, ErrTooMany) {
+		t.Errorf("got %v, %v; want %v", s, err, ErrTooMany)
 	}
 }
 
