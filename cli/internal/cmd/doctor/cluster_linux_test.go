@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,6 +33,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
+// result42 is the answer to code whose value is 42.
+const result42 = `{"type":"result","text":"42","is_main_result":true}`
+
 // cluster is an engine of pods whose sandboxes are one HTTP server.
 type cluster struct {
 	engine.Engine // nil: a test calls no other method
@@ -39,7 +43,7 @@ type cluster struct {
 
 	checks  []kubelink.Check
 	report  engine.Report
-	answer  string // of the code; "": no sandbox starts
+	answer  string // of the code, as a line of JSON; "": no sandbox starts
 	refuses error  // error of a command
 	fails   error  // error of the end
 	done    chan struct{}
@@ -66,7 +70,7 @@ func newCluster(t *testing.T) *cluster {
 		_, _ = io.WriteString(w, `[{"id":"c1","language":"python","cwd":"/home/user"}]`)
 	})
 	mux.HandleFunc("POST /execute", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, `{"type":"result","text":"`+c.answer+`","is_main_result":true}`+"\n"+`{"type":"end_of_execution"}`+"\n")
+		_, _ = io.WriteString(w, c.answer+"\n"+`{"type":"end_of_execution"}`+"\n")
 	})
 	mux.HandleFunc("/init", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	mux.HandleFunc("/health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
@@ -166,12 +170,17 @@ func (p *pod) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", p.server.Listener.Addr().String())
 }
 
+// doctor runs e2bctl doctor with the engine of pods.
+func doctor(ctx context.Context, ios *cmdutil.IOStreams, args ...string) error {
+	return cmdtest.ExecuteContext(ctx, ios, func(f *cmdutil.Factory) []*cobra.Command { return []*cobra.Command{NewCmdDoctor(f)} },
+		append([]string{"doctor", "--local", "--engine", "kubernetes"}, args...)...)
+}
+
 // examine runs doctor with the engine of pods. It returns the checks by their names, and these in their order.
 func examine(t *testing.T, args ...string) (checks map[string]check, names []string, err error) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	err = cmdtest.Execute(t, cmdutil.NewIOStreams(nil, &out, &errs), func(f *cmdutil.Factory) []*cobra.Command { return []*cobra.Command{NewCmdDoctor(f)} },
-		append([]string{"doctor", "--local", "--engine", "kubernetes", "-o", "json"}, args...)...)
+	err = doctor(t.Context(), cmdutil.NewIOStreams(nil, &out, &errs), append(args, "-o", "json")...)
 	var all []check
 	must.Do(t, json.Unmarshal(out.Bytes(), &all))
 	checks = map[string]check{}
@@ -186,7 +195,8 @@ func examine(t *testing.T, args ...string) (checks map[string]check, names []str
 func TestCluster(t *testing.T) {
 	fresh(t)
 	c := newCluster(t)
-	c.answer = "42"
+	c.answer = result42
+	c.report.Promises = engine.Promises{engine.Volumes: "pods have none"}
 	c.checks = []kubelink.Check{{Name: "cluster", Detail: "v1.36"}, {Name: "pools", Detail: "none", Remedy: "add --pool"}}
 	got, names, err := examine(t, "--namespace", "mine")
 	must.Do(t, err)
@@ -225,8 +235,14 @@ func TestCluster(t *testing.T) {
 	if c.left < doctorLimit || c.left > clusterLimit || c.after() == nil {
 		t.Errorf("got %v for the checks, and the error %v of their context after them, want up to %v and an error", c.left, c.after(), clusterLimit)
 	}
-	if promised := got["kubernetes engine"]; promised.Status != checkOK || !strings.HasPrefix(promised.Detail, "Promised: commands; ") {
+	const missing = "not promised: volumes (pods have none)"
+	if promised := got["kubernetes engine"]; promised.Status != checkOK || !strings.HasPrefix(promised.Detail, "Promised: commands; ") || promised.Hint != missing {
 		t.Errorf("got %+v", promised)
+	}
+	for _, other := range local.Engines() {
+		if c := got[string(other)+" engine"]; c.Detail == "" || c.Hint == missing {
+			t.Errorf("got %+v, which is the report of another engine", c)
+		}
 	}
 	if c.options.Namespace != "mine" || c.opened != 1 || c.closed != 1 {
 		t.Errorf("examined %q, opened %d and closed %d engines, want mine, 1 and 1", c.options.Namespace, c.opened, c.closed)
@@ -283,6 +299,8 @@ func TestFailingCluster(t *testing.T) {
 	if got["a"].Status != checkOK || got["b"] != (check{"b", checkFailed, "bad", "mend it"}) || got["c"].Status != checkOK {
 		t.Errorf("got %+v, want that only b fails", got)
 	}
+	full, errs := &cmdtest.Output{Err: syscall.ENOSPC}, &cmdtest.Output{}
+	must.Is(t, doctor(t.Context(), cmdutil.NewIOStreams(nil, full, errs)), syscall.ENOSPC)
 	c.checks, c.report.Engine = nil, ""
 	got, names, err = examine(t)
 	must.Is(t, err, errUnhealthy)
@@ -291,6 +309,21 @@ func TestFailingCluster(t *testing.T) {
 	}
 	if isolation := got["isolation"]; isolation.Status != checkFailed || !strings.Contains(isolation.Detail, "no right to make pods") {
 		t.Errorf("got %+v", isolation)
+	}
+}
+
+// TestInterruptedReport checks that doctor prints nothing after it was interrupted, and returns the reason.
+func TestInterruptedReport(t *testing.T) {
+	fresh(t)
+	c := newCluster(t)
+	c.checks = []kubelink.Check{{Name: "a", Failed: true}}
+	reason := errors.New("Ctrl-C")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(reason)
+	var out, errs bytes.Buffer
+	err := doctor(ctx, cmdutil.NewIOStreams(nil, &out, &errs))
+	if !errors.Is(err, reason) || out.Len()+errs.Len() > 0 {
+		t.Errorf("got error %v after %q and %q, want %v", err, &out, &errs, reason)
 	}
 }
 
@@ -305,9 +338,10 @@ func TestSandboxThatFails(t *testing.T) {
 		answer, want string
 		refuses      error
 	}{
-		{"43", `6 * 7 returned "43", want 42`, nil},
+		{`{"type":"result","text":"43","is_main_result":true}`, `6 * 7 returned "43", want 42`, nil},
 		{"", "no node has room", nil},
-		{"42", "no shell", errors.New("no shell")},
+		{`{"type":"error","name":"MemoryError","value":"no memory","traceback":"there"}`, "MemoryError: no memory", nil},
+		{result42, "no shell", errors.New("no shell")},
 	} {
 		c.answer, c.refuses = tt.answer, tt.refuses
 		if got, _ := checkSandbox(t.Context(), cloud); got.Name != "kernel" || got.Status != checkFailed || !strings.Contains(got.Detail, tt.want) {

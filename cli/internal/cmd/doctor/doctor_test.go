@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -80,6 +81,8 @@ func TestWrittenChecks(t *testing.T) {
 	if got, want := out.String(), "CHECK    STATUS   DETAIL\nkey      ok       from here\nkernel   failed   no answer\n"; got != want || strings.Contains(errs.String(), "\x1b") || !strings.HasPrefix(errs.String(), "kernel: start") || strings.Contains(errs.String(), "key") {
 		t.Errorf("got\n%s%s, want\n%s", got, &errs, want)
 	}
+	f = cmdutil.NewFactory(cmdutil.NewIOStreams(nil, &cmdtest.Output{Err: syscall.ENOSPC}, &errs), nil)
+	must.Is(t, writeChecks(f, []check{{"key", checkOK, "from here", ""}}), syscall.ENOSPC)
 	for ids, want := range map[int]string{1: "root and user are one id inside", 65536: "65536 user ids inside"} {
 		if got := users(ids); got != want {
 			t.Errorf("%d ids: got %s", ids, got)

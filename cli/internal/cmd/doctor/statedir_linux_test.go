@@ -92,3 +92,15 @@ func TestStateThatDoesNotLast(t *testing.T) {
 		t.Errorf("a file as the directory: got %+v", got)
 	}
 }
+
+// TestNoStateDir checks the report about a machine without a place for a state directory.
+func TestNoStateDir(t *testing.T) {
+	fresh(t)
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"XDG_STATE_HOME", "XDG_RUNTIME_DIR", "TMPDIR"} {
+		t.Setenv(name, "/proc/self") // where nobody can make a directory
+	}
+	if got := checkState(t.Context()); got.Status != checkFailed || !strings.HasPrefix(got.Detail, "the state directory of a local cloud: ") {
+		t.Errorf("got %+v", got)
+	}
+}
