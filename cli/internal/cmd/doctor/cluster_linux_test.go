@@ -29,7 +29,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
-	"github.com/e2bctl/e2bctl/internal/protocol"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
@@ -163,10 +162,8 @@ func (p *pod) Err() error {
 
 func (p *pod) Usage() (engine.Usage, bool) { return engine.Usage{}, false }
 
-func (p *pod) Dial(ctx context.Context, port int) (net.Conn, error) {
-	if port == protocol.PortJupyter {
-		return nil, engine.ErrPortClosed
-	}
+// Dial connects to the server, which has no websockets.
+func (p *pod) Dial(ctx context.Context, _ int) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", p.server.Listener.Addr().String())
 }
 
