@@ -22,7 +22,8 @@ func TestCheckPython(t *testing.T) {
 	t.Setenv("E2BCTL_PYTHON", python)
 	describe := func(modules string) {
 		t.Helper()
-		must.Do(t, os.WriteFile(python, fmt.Appendf(nil, "#!/bin/sh\necho '{\"executable\":%q,\"real\":\"/usr/bin/python3\",\"base\":%[1]q,\"prefixes\":[\"/usr\"],\"version\":[3,13,1],\"modules\":[%s]}'\n", python, modules), 0o755))
+		const about = `{"executable":%q,"real":"/usr/bin/python3","base":%[1]q,"prefixes":["/usr"],"version":[3,13,1],"modules":[%s]}`
+		must.Do(t, os.WriteFile(python, fmt.Appendf(nil, "#!/bin/sh\necho '"+about+"'\n", python, modules), 0o755))
 	}
 	describe(`"IPython","numpy","pandas","matplotlib","PIL","requests","jinja2","nbformat","nest_asyncio"`)
 	detail := ", Python 3.13.1 at " + python

@@ -36,7 +36,8 @@ func fill(t *testing.T, dir string, all ...kept) *store.Store {
 	return s
 }
 
-// TestCheckState checks the report about a state directory with nothing, with one of each, and with more, and while a process uses it.
+// TestCheckState checks the report about a state directory with nothing, with one of each, and with more, and while a
+// process uses it.
 func TestCheckState(t *testing.T) {
 	fresh(t)
 	t.Setenv("XDG_STATE_HOME", filepath.Join(t.TempDir(), "state"))
@@ -68,6 +69,7 @@ func TestCheckState(t *testing.T) {
 // in place of that of the next one.
 func TestStateThatDoesNotLast(t *testing.T) {
 	fresh(t)
+	t.Chdir(t.TempDir())                     // the state directory "" would be this one
 	t.Setenv("XDG_STATE_HOME", "/proc/self") // where nobody can make a directory
 	dir, note, err := localcloud.StateDir()
 	must.Do(t, err)
