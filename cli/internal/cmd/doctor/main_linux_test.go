@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -14,10 +13,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// These variables say what this binary plays as another process.
+// These variables make this binary another program, when a test runs it as a process.
 const (
 	recordVariable  = "DOCTOR_TEST_RECORD"  // the record of the local cloud that it is until its input ends
-	refusedVariable = "DOCTOR_TEST_REFUSED" // the error of e2bctl run; "": it succeeds
+	refusedVariable = "DOCTOR_TEST_REFUSED" // the error with which e2bctl run fails; "": it succeeds
 )
 
 // TestMain lets this binary be e2bctl run, which doctor --fix tries, and the local cloud of another process. Otherwise
@@ -25,8 +24,7 @@ const (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "run" {
 		if text := os.Getenv(refusedVariable); text != "" {
-			fmt.Println(text)
-			os.Exit(1)
+			panic(text)
 		}
 		return
 	}
@@ -58,7 +56,9 @@ func beCloud(text string) error {
 	if err := place.Publish(record); err != nil {
 		return err
 	}
-	fmt.Println("ready")
+	if _, err := io.WriteString(os.Stdout, "ready\n"); err != nil {
+		return err
+	}
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
 }

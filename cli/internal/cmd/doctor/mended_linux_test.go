@@ -57,7 +57,7 @@ func TestFix(t *testing.T) {
 	if err == nil || out != "" || errs != trying {
 		t.Fatalf("got %q, %q, %v", out, errs, err)
 	}
-	for _, want := range []string{"mend the isolation: a profile of AppArmor would not help, because ", "What was refused: " + program + ": exit status 1: clone: permission denied"} {
+	for _, want := range []string{"mend the isolation: a profile of AppArmor would not help, because ", "What was refused: " + program + ": exit status 2: panic: clone: permission denied"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("got error %v, want %q", err, want)
 		}
