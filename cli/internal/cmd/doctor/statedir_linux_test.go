@@ -85,8 +85,6 @@ func TestStateThatDoesNotLast(t *testing.T) {
 		}
 		end()
 	}
-	s := fill(t, dir)
-	must.Do(t, s.Close())
 	file := filepath.Join(other, "file")
 	must.Do(t, os.WriteFile(file, nil, 0o600))
 	startCloud(t, localcloud.Record{URL: "http://127.0.0.1:1", State: file})
