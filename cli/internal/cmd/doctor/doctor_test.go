@@ -5,10 +5,13 @@ package doctor
 import (
 	"bytes"
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -16,6 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdtest"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // fresh makes the environment that of a new user.
@@ -35,13 +39,23 @@ func fresh(t *testing.T) {
 func TestCheckService(t *testing.T) {
 	fresh(t)
 	status, asked := 0, ""
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked += r.Method + " " + r.URL.RequestURI() + " " + r.Header.Get("X-API-Key") + "\n"
 		w.WriteHeader(status)
 		if status == http.StatusOK {
 			_, _ = w.Write([]byte("[]"))
 		}
 	}))
+	var open atomic.Int64 // connections
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			open.Add(1)
+		case http.StateClosed, http.StateHijacked:
+			open.Add(-1)
+		}
+	}
+	server.Start()
 	defer server.Close()
 	for _, tt := range []struct {
 		key    string
@@ -59,6 +73,7 @@ func TestCheckService(t *testing.T) {
 		t.Setenv("E2B_API_KEY", tt.key)
 		t.Setenv("E2B_API_URL", server.URL)
 		got := checkService(t.Context(), cmdutil.NewFactory(cmdutil.NewIOStreams(nil, nil, nil), nil))
+		patience.Until(t, "the connections of the check are closed", func() bool { return open.Load() == 0 })
 		for i, c := range got {
 			if i < len(tt.want) && strings.HasPrefix(c.Detail, tt.want[i].Detail) && c.Detail != "" {
 				got[i].Detail = tt.want[i].Detail
@@ -80,6 +95,8 @@ func TestWrittenChecks(t *testing.T) {
 	if got, want := out.String(), "CHECK    STATUS   DETAIL\nkey      ok       from here\nkernel   failed   no answer\n"; got != want || strings.Contains(errs.String(), "\x1b") || !strings.HasPrefix(errs.String(), "kernel: start") || strings.Contains(errs.String(), "key") {
 		t.Errorf("got\n%s%s, want\n%s", got, &errs, want)
 	}
+	f = cmdutil.NewFactory(cmdutil.NewIOStreams(nil, &cmdtest.Output{Err: syscall.ENOSPC}, &errs), nil)
+	must.Is(t, writeChecks(f, []check{{"key", checkOK, "from here", ""}}), syscall.ENOSPC)
 	for ids, want := range map[int]string{1: "root and user are one id inside", 65536: "65536 user ids inside"} {
 		if got := users(ids); got != want {
 			t.Errorf("%d ids: got %s", ids, got)
