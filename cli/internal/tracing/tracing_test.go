@@ -144,6 +144,24 @@ func TestBadCollectors(t *testing.T) {
 
 type dialer = func(context.Context, string, string) (net.Conn, error)
 
+// TestEndpoint checks which of the variables names the collector of spans.
+func TestEndpoint(t *testing.T) {
+	const general, traces = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+	for _, tt := range []struct{ general, traces, want string }{
+		{"", "", ""},
+		{"http://a.invalid", "", "http://a.invalid/v1/traces"},
+		{"http://a.invalid/otlp/", "", "http://a.invalid/otlp/v1/traces"},
+		{"", "http://b.invalid/spans", "http://b.invalid/spans"},
+		{"http://a.invalid", "http://b.invalid/", "http://b.invalid/"},
+	} {
+		t.Setenv(general, tt.general)
+		t.Setenv(traces, tt.traces)
+		if got := endpoint(); got != tt.want {
+			t.Errorf("with %s=%q and %s=%q: got %q, want %q", general, tt.general, traces, tt.traces, got, tt.want)
+		}
+	}
+}
+
 func TestNotTraced(t *testing.T) {
 	for name, env := range map[string]map[string]string{
 		"nothing":  {},
