@@ -9,10 +9,13 @@ import (
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/lockedfile"
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/calltest"
+	"github.com/e2bctl/e2bctl/internal/fdtest"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // checkWhole checks that a set is complete, with these files alone in the list of its files.
@@ -53,6 +56,9 @@ func TestFailedCalls(t *testing.T) {
 			must.Do(t, errors.Join(os.RemoveAll(directory), os.MkdirAll(filepath.Join(unused, "sub"), 0o755), os.MkdirAll(directory, 0o755)))
 			must.Do(t, os.WriteFile(filepath.Join(directory, "rest"), nil, 0o600))
 			failed, err = calltest.FailNth(t, number, n, unix.EIO, func() error { return set.Fetch(t.Context(), io.Discard) })
+			if open := fdtest.Open(t, filepath.Dir(directory)); len(open) > 0 {
+				t.Fatalf("%s %d: %q are open, want none", name, n, open)
+			}
 			_, left := os.Stat(unused)
 			_, rest := os.Stat(filepath.Join(directory, "rest"))
 			switch {
@@ -71,4 +77,22 @@ func TestFailedCalls(t *testing.T) {
 			t.Errorf("%s: no call that fails is an error of Fetch", name)
 		}
 	}
+}
+
+// TestFetchMeanwhile checks that Fetch keeps what another process has fetched while Fetch waited for its lock.
+func TestFetchMeanwhile(t *testing.T) {
+	set, runs := fake(t, "")
+	directory, err := set.directory()
+	must.Do(t, err)
+	lock := filepath.Join(filepath.Dir(directory), "lock")
+	must.Do(t, os.MkdirAll(directory, 0o755))
+	unlock, err := lockedfile.MutexAt(lock).Lock()
+	must.Do(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- set.Fetch(t.Context(), io.Discard) }()
+	patience.Until(t, "Fetch waits for the lock", func() bool { return len(fdtest.Open(t, lock)) == 2 })
+	must.Do(t, writeComplete(directory))
+	unlock()
+	must.Do(t, patience.Receive(t, "the end of Fetch", ended))
+	checkRuns(t, runs, 0)
 }

@@ -160,9 +160,9 @@ func TestFetchInterrupted(t *testing.T) {
 }
 
 func TestFetchFails(t *testing.T) {
-	set, _ := fake(t, "echo the index is away >&2; exit 3")
+	set, _ := fake(t, `echo "the index is away, input refused: $PIP_NO_INPUT, home: $HOME" >&2; exit 3`)
 	err := set.Fetch(t.Context(), t.Output())
-	for _, want := range []string{"fake", "exit status 3", "the index is away"} {
+	for _, want := range []string{"fake", "exit status 3", "the index is away, input refused: 1, home: " + os.Getenv("HOME")} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want an error with %q", err, want)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -77,6 +79,7 @@ func TestAnswersOfCollectors(t *testing.T) {
 		status, requests := 0, 0
 		e, log, open := exporterTo(t, func(w http.ResponseWriter, _ *http.Request) {
 			requests++
+			w.Header().Set("Location", "http://elsewhere.invalid")
 			w.WriteHeader(status)
 			_, _ = io.WriteString(w, "no room")
 		})
@@ -88,23 +91,27 @@ func TestAnswersOfCollectors(t *testing.T) {
 			{200, nil},
 			{299, nil},
 			{300, []string{"spans were not sent", "spans=2", "user:xxxxx@collector.invalid", "300 Multiple Choices", "no room"}},
+			{307, []string{"307 Temporary Redirect"}},
 			{503, []string{"503 Service Unavailable"}},
 		} {
 			status = tt.status
 			must.Do(t, e.ExportSpans(t.Context(), spans))
 			checkLog(t, log, tt.parts...)
 		}
+		nan := tracetest.SpanStubs{{Attributes: []attribute.KeyValue{attribute.Float64("share", math.NaN())}}}.Snapshots()
+		must.Do(t, e.ExportSpans(t.Context(), nan))
+		checkLog(t, log, "spans were not sent", "unsupported value: NaN")
 		synctest.Wait()
-		if requests != 4 || open.Load() != 1 {
-			t.Errorf("got %d requests on %d connections, want 4 on one", requests, open.Load())
+		if requests != 5 || open.Load() != 1 {
+			t.Errorf("got %d requests on %d connections, want 5 on one", requests, open.Load())
 		}
 		e.stop(nil)
 		checkLog(t, log)
 		must.Do(t, e.ExportSpans(t.Context(), spans))
 		err := e.send(t.Context(), spans)
 		synctest.Wait()
-		if err == nil || err.Error() != "the command has ended" || requests != 4 || open.Load() != 0 {
-			t.Errorf("after the end: got %v, %d requests and %d connections, want an error, 4 and none", err, requests, open.Load())
+		if err == nil || err.Error() != "the command has ended" || requests != 5 || open.Load() != 0 {
+			t.Errorf("after the end: got %v, %d requests and %d connections, want an error, 5 and none", err, requests, open.Load())
 		}
 		checkLog(t, log)
 		e.stop(errors.New("too late"))
