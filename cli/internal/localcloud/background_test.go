@@ -36,6 +36,7 @@ func localUp(args []string) error {
 	if err != nil {
 		return err
 	}
+	time.AfterFunc(2*patience.Limit, func() { os.Exit(3) }) // if its test has ended without it
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGTERM)
 	fmt.Fprintln(os.Stderr, os.Getpid()) // to the log
@@ -136,7 +137,7 @@ func TestBackground(t *testing.T) {
 			record, found, err := place.Background(ctx, tt.settings)
 			cancel() // which ends the start, and not the cloud
 			must.Do(t, err)
-			pid := loggedPID(t, place)
+			pid := record.PID
 			port := strconv.Itoa(int(tt.settings.Port))
 			want := Record{
 				Env: append([]string{os.Args[0], "local", "up", "--output", "json", "--port", port, "--log", place.logFile()}, tt.args...),

@@ -325,13 +325,26 @@ func TestFindAmongTwo(t *testing.T) {
 	}
 }
 
-func TestFindWithoutTemporaryFiles(t *testing.T) {
+// TestFindWithoutDirectories checks that Find needs no directory for temporary files, and that every function reports that
+// there is no directory at all.
+func TestFindWithoutDirectories(t *testing.T) {
 	runtime, here := t.TempDir(), t.TempDir()
 	t.Chdir(here)
 	t.Setenv("XDG_RUNTIME_DIR", runtime)
 	t.Setenv("TMPDIR", filepath.Join(here, "none"))
 	if got, err := Find(); err != nil || got.dir != filepath.Join(runtime, "e2bctl", "local") {
 		t.Errorf("got %v and error %v, want the place in %s", got, err, runtime)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("HOME", "")
+	_, _, logErr := LogFile("")
+	for what, err := range map[string]error{
+		"Find": second(Find()), "FindFor": second(FindFor("/state")), "FindFree": second(FindFree(t.Context(), "/state")), "Running": second(Running()), "LogFile": logErr,
+	} {
+		if err == nil || !strings.HasPrefix(err.Error(), "the address and key of a local cloud: no directory can be made: ") {
+			t.Errorf("%s: got error %v, want that no directory can be made", what, err)
+		}
 	}
 	if entries, err := os.ReadDir(here); err != nil || len(entries) > 0 {
 		t.Errorf("got %v and error %v, want nothing in the current directory", entries, err)
