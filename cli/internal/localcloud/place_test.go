@@ -256,8 +256,10 @@ func TestWaitsForACloud(t *testing.T) {
 	errStop := errors.New("enough")
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
-		must.Is(t, second(none.await(t.Context())), ErrNone)
-		must.Do(t, none.waitEnded(t.Context(), os.Getpid()))
+		short, cancel := context.WithTimeoutCause(t.Context(), time.Second, errStop)
+		defer cancel()
+		must.Is(t, second(none.await(short)), ErrNone)
+		must.Do(t, none.waitEnded(short, os.Getpid()))
 		if took := time.Since(begun); took != 0 {
 			t.Errorf("without a cloud it took %v, want no wait", took)
 		}
@@ -265,9 +267,8 @@ func TestWaitsForACloud(t *testing.T) {
 		if took := time.Since(begun); !ok || *conflict != (ConflictError{}) || took != startWait {
 			t.Errorf("a cloud that starts: got %v after %v, want a conflict after %v", conflict, took, startWait)
 		}
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errStop)
-		defer cancel()
-		must.Is(t, second(place.await(ctx)), errStop)
+		<-short.Done()
+		must.Is(t, second(place.await(short)), errStop)
 		begun = time.Now()
 		found, err := place.End(t.Context())
 		if took := time.Since(begun); !found || !errors.Is(err, context.DeadlineExceeded) || took != endWait {
