@@ -331,6 +331,7 @@ func TestPlacesBeside(t *testing.T) {
 }
 
 // TestLogOfARunningCloud checks the log files of clouds that run, start or run with another state, and when they have ended.
+// A cloud without a state that runs beside the user's is not taken for it.
 func TestLogOfARunningCloud(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	t.Setenv("TMPDIR", t.TempDir())
@@ -350,6 +351,14 @@ func TestLogOfARunningCloud(t *testing.T) {
 		if path, ended, err = LogFile(state); err != nil || path != want || ended() != (state == "/other") {
 			t.Errorf("the log of %q: got %s and error %v, want %s, with an end only of the other", state, path, err, want)
 		}
+	}
+	ephemeral, err := FindFree(t.Context(), "")
+	if want := place.beside(""); err != nil || ephemeral != want {
+		t.Errorf("beside a cloud with a state: got %v and error %v, want %v", ephemeral, err, want)
+	}
+	startOther(t, ephemeral)
+	if got, err := FindFor(""); err != nil || got != place {
+		t.Errorf("with a cloud without a state beside it: got %v and error %v, want %v", got, err, place)
 	}
 	record.Since = time.Unix(1, 0)
 	if must.Do(t, place.Publish(record)); !ended() {
