@@ -109,6 +109,7 @@ func TestReasonOfAFailedStart(t *testing.T) {
 			t.Errorf("of a closed file: got %s", got)
 		}
 	}
+	must.Do(t, os.WriteFile(name, []byte("text"), 0o600))
 	log, err := os.OpenFile(name, os.O_WRONLY, 0)
 	must.Do(t, err)
 	if got := failureIn(log); !strings.Contains(got, syscall.EBADF.Error()) {
