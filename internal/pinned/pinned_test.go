@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -48,9 +49,15 @@ func checkRuns(t *testing.T, runs string, want int) {
 type ended struct {
 	testing.TB
 	failed, skipped string
+	helpers         int // the functions that are marked as helpers
 }
 
-func (e *ended) Helper() {}
+func (e *ended) Helper() { e.helpers++ }
+
+func (e *ended) Fatal(arguments ...any) {
+	e.failed = fmt.Sprint(arguments...)
+	panic(e)
+}
 
 func (e *ended) Fatalf(format string, arguments ...any) {
 	e.failed = fmt.Sprintf(format, arguments...)
@@ -88,6 +95,9 @@ func checkMissing(t *testing.T, set Set, reason string) {
 		if ci == "" {
 			got, other = other, got
 		}
+		if e.helpers != 2 { // Find and Skip
+			t.Errorf("with CI=%q: %d functions are helpers, want 2, so that the test's own line is reported", ci, e.helpers)
+		}
 		if !strings.Contains(got, "make deps") || !strings.Contains(got, set.Name) || !strings.Contains(got, reason) || other != "" {
 			t.Errorf("with CI=%q: got %q and %q, want what to run, the name of the set and %q", ci, got, other, reason)
 		}
@@ -108,6 +118,12 @@ func TestFetchOnce(t *testing.T) {
 	}
 	if text, err := os.ReadFile(filepath.Join(set.Find(t), "lib", "installed")); err != nil || string(text) != "one" {
 		t.Errorf("installed is %q, %v, want what the pins say", text, err)
+	}
+	lock := filepath.Join(filepath.Dir(set.Find(t)), "lock")
+	must.Do(t, os.Remove(lock))
+	must.Do(t, set.Fetch(t.Context(), &said))
+	if _, err := os.Stat(lock); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v of the lock, want that Fetch does not wait for others if the set is there", err)
 	}
 	other := set
 	other.Pins = fstest.MapFS{"pins": {Data: []byte("two")}}
@@ -144,9 +160,9 @@ func TestFetchInterrupted(t *testing.T) {
 }
 
 func TestFetchFails(t *testing.T) {
-	set, _ := fake(t, "echo the index is away >&2; exit 3")
+	set, _ := fake(t, `echo "the index is away, input refused: $PIP_NO_INPUT, home: $HOME" >&2; exit 3`)
 	err := set.Fetch(t.Context(), t.Output())
-	for _, want := range []string{"fake", "exit status 3", "the index is away"} {
+	for _, want := range []string{"fake", "exit status 3", "the index is away, input refused: 1, home: " + os.Getenv("HOME")} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want an error with %q", err, want)
 		}
@@ -200,7 +216,8 @@ func TestUnused(t *testing.T) {
 	err = errors.Join(os.WriteFile(filepath.Join(kept, complete), nil, 0o600), os.WriteFile(filepath.Join(unused, complete), nil, 0o600),
 		os.Chtimes(filepath.Join(unused, complete), long, long), set.Fetch(t.Context(), t.Output()))
 	must.Do(t, err)
-	for one, want := range map[string]bool{kept: true, unused: false, half: false, directory: true} {
+	lock := filepath.Join(beside, "lock") // another process may hold it
+	for one, want := range map[string]bool{kept: true, unused: false, half: false, directory: true, lock: true} {
 		if _, err := os.Stat(one); (err == nil) != want {
 			t.Errorf("%s is there: %v, want %v", one, err == nil, want)
 		}
@@ -287,5 +304,8 @@ func TestProgram(t *testing.T) {
 		if !strings.Contains(e.failed, want) {
 			t.Errorf("got %q, want %q in it", e.failed, want)
 		}
+	}
+	if e.helpers != 2 { // Program and Skip
+		t.Errorf("%d functions are helpers, want 2", e.helpers)
 	}
 }

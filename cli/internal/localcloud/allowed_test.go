@@ -14,16 +14,16 @@ import (
 func TestForgetHost(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for _, address := range []string{"pypi.org:443", "pypi.org:80", "pypi.org:443", "[2001:db8::1]:22", "files.pypi.org:443", "pypi.org:22"} {
+	for _, address := range []string{"pypi.org:443", "pypi.org:80", "pypi.org:443", "[2001:db8::1]:22", "files.pypi.org:443", "noport", "pypi.org:22"} {
 		must.Do(t, AllowHost(dir, address))
 	}
 	for _, tt := range []struct {
 		host            string
 		forgotten, left []string
 	}{
-		{"pypi.org:22", []string{"pypi.org:22"}, []string{"[2001:db8::1]:22", "files.pypi.org:443", "pypi.org:443", "pypi.org:80"}},
-		{"pypi.org", []string{"pypi.org:443", "pypi.org:80"}, []string{"[2001:db8::1]:22", "files.pypi.org:443"}},
-		{"2001:db8::1", []string{"[2001:db8::1]:22"}, []string{"files.pypi.org:443"}},
+		{"pypi.org:22", []string{"pypi.org:22"}, []string{"[2001:db8::1]:22", "files.pypi.org:443", "noport", "pypi.org:443", "pypi.org:80"}},
+		{"pypi.org", []string{"pypi.org:443", "pypi.org:80"}, []string{"[2001:db8::1]:22", "files.pypi.org:443", "noport"}},
+		{"2001:db8::1", []string{"[2001:db8::1]:22"}, []string{"files.pypi.org:443", "noport"}},
 	} {
 		forgotten, err := ForgetHost(dir, tt.host)
 		must.Do(t, err)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestSettingsOfARunningCloud checks which settings a running cloud has, and which would need another.
@@ -93,6 +94,7 @@ func TestReasonOfAFailedStart(t *testing.T) {
 		"":                                "it ended without saying why; see " + name,
 		"some text\n":                     "it ended without saying why; see " + name,
 		`{"error":{"message":""}}` + "\n": "it ended without saying why; see " + name,
+		`{"error":{"message":"half"},"error":5}` + "\n":                                   "it ended without saying why; see " + name,
 		"first\n" + `{"error":{"message":"local up: too many"}}` + "\n\n":                 "too many",
 		strings.Repeat("x", 5000) + "\n" + `{"error":{"message":"the last line"}}` + "\n": "the last line",
 	} {
@@ -107,6 +109,13 @@ func TestReasonOfAFailedStart(t *testing.T) {
 			t.Errorf("of a closed file: got %s", got)
 		}
 	}
+	must.Do(t, os.WriteFile(name, []byte("text"), 0o600))
+	log, err := os.OpenFile(name, os.O_WRONLY, 0)
+	must.Do(t, err)
+	if got := failureIn(log); !strings.Contains(got, syscall.EBADF.Error()) {
+		t.Errorf("of a file that cannot be read: got %s, want %v", got, syscall.EBADF)
+	}
+	must.Do(t, log.Close())
 	var said bytes.Buffer
 	if TellFailure(&said, "why"); said.String() != `{"error":{"message":"why"}}`+"\n" {
 		t.Errorf("got %q", &said)
@@ -142,9 +151,30 @@ func TestQuestionsToARunningCloud(t *testing.T) {
 			t.Errorf("%d %s: got error %v, want %q", tt.status, tt.body, err, tt.want)
 		}
 	}
+	if err := (Record{URL: "http://\x00"}).EmptyCache(t.Context()); err == nil || !strings.Contains(err.Error(), "invalid control character") {
+		t.Errorf("got error %v of an address that is none", err)
+	}
 	server.Close()
 	if _, err := record.Space(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "the local cloud: ") {
 		t.Errorf("got error %v of a cloud that has ended", err)
+	}
+}
+
+// TestEndlessAnswer checks that a question reads only part of an answer without an end, and then closes the connection.
+func TestEndlessAnswer(t *testing.T) {
+	t.Parallel()
+	failed := make(chan error, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		var err error
+		for err == nil {
+			_, err = w.Write(make([]byte, 4096))
+		}
+		failed <- err
+	}))
+	defer server.Close()
+	must.Do(t, Record{URL: server.URL}.EmptyCache(t.Context()))
+	if err := patience.Receive(t, "the end of the connection", failed); err == nil {
+		t.Error("got no error after the connection was closed")
 	}
 }
 
@@ -189,6 +219,9 @@ func TestStateDirectories(t *testing.T) {
 			t.Errorf("%s with a damaged file: got error %v", what, err)
 		}
 	}
+	must.Do(t, os.Remove(filepath.Join(dir, store.AllowedFile)))
+	must.Do(t, os.Mkdir(filepath.Join(dir, store.AllowedFile), 0o700))
+	must.Is(t, second(AllowedHosts(dir)), syscall.EISDIR)
 	if err := writeWhole(filepath.Join(dir, "no", "file"), nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got error %v", err)
 	}
@@ -211,22 +244,11 @@ func TestSpaceOfTheCache(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	s, err := store.Open(t.Context(), dir)
 	must.Do(t, err)
-	put := func(table store.Table, id, value, file string) {
-		t.Helper()
-		files := ""
-		if file != "" {
-			var err error
-			files, err = s.NewDir()
-			must.Do(t, err)
-			must.Do(t, os.WriteFile(filepath.Join(files, "file"), []byte(file), 0o600))
-		}
-		must.Do(t, second(s.Put(table, id, []byte(value), files)))
-	}
-	put(store.Layers, "needed", "{}", "a")
-	put(store.Layers, "cached", "{}", "b")
-	put(store.Uploads, "upload", "{}", "c")
-	put(store.Templates, "t1", `{"layer":"needed"}`, "")
-	put(store.Cache, "step", `{"layer":"cached"}`, "")
+	put(t, s, store.Layers, "needed", "{}", "a")
+	put(t, s, store.Layers, "cached", "{}", "b")
+	put(t, s, store.Uploads, "upload", "{}", "c")
+	put(t, s, store.Templates, "t1", `{"layer":"needed"}`, "")
+	put(t, s, store.Cache, "step", `{"layer":"cached"}`, "")
 	got, err := spaceOf(t.Context(), s)
 	must.Do(t, err)
 	if got.Layers.Count != 1 || got.Cache.Count != 1 || got.Uploads.Count != 1 {
@@ -279,6 +301,13 @@ func TestPlacesBeside(t *testing.T) {
 	if err != nil || free != own {
 		t.Errorf("beside a running cloud: got %v and error %v, want %v", free, err, own)
 	}
+	must.Do(t, os.WriteFile(filepath.Join(own.dir, "left"), nil, 0o600))
+	if free, err := FindFree(t.Context(), "/state"); err != nil || free != own {
+		t.Errorf("beside a running cloud, for the second time: got %v and error %v, want %v", free, err, own)
+	}
+	if records, err := Running(); err != nil || len(records) != 1 {
+		t.Errorf("with a place that no cloud uses: got %v and error %v, want one", records, err)
+	}
 	if free, err := FindFree(t.Context(), ""); err != nil || free != place {
 		t.Errorf("with its own state: got %v and error %v, want %v", free, err, place)
 	}
@@ -286,8 +315,12 @@ func TestPlacesBeside(t *testing.T) {
 		t.Errorf("before it runs: got %v and error %v", got, err)
 	}
 	startOther(t, own, "LOCALCLOUD_TEST_PUBLISH=1")
-	if got, err := FindFor("/state"); err != nil || got != own {
-		t.Errorf("while it runs: got %v and error %v, want %v", got, err, own)
+	for name, find := range map[string]func() (Place, error){
+		"FindFor": func() (Place, error) { return FindFor("/state") }, "FindFree": func() (Place, error) { return FindFree(t.Context(), "/state") },
+	} {
+		if got, err := find(); err != nil || got != own {
+			t.Errorf("%s while it runs: got %v and error %v, want %v", name, got, err, own)
+		}
 	}
 	records, err := Running()
 	if diff := cmp.Diff([]Record{testRecord, testRecord}, records); diff != "" || err != nil {
@@ -298,12 +331,54 @@ func TestPlacesBeside(t *testing.T) {
 	}
 }
 
-// TestBackgroundThatCannotStart checks that a program which the system does not start is an error with the system's reason.
-func TestBackgroundThatCannotStart(t *testing.T) {
-	t.Parallel()
-	place := Place{dir: t.TempDir()}
-	_, err := place.startBackground(t.Context(), Settings{Flags: []string{"--a\x00b"}})
-	if !errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), "starting a local cloud in the background: ") {
-		t.Errorf("got error %v, want %v", err, syscall.EINVAL)
+// TestLogOfARunningCloud checks the log files of clouds that run, start or run with another state, and when they have ended.
+// A cloud without a state that runs beside the user's is not taken for it.
+func TestLogOfARunningCloud(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	t.Setenv("TMPDIR", t.TempDir())
+	place, err := Find()
+	must.Do(t, err)
+	startOther(t, place)
+	record := Record{State: "/state", Log: "/var/log/cloud"}
+	must.Do(t, place.Publish(record)) // in place of the other process
+	own := place.beside("/other")
+	var ended func() bool
+	for _, state := range []string{"/other", "", "/state"} {
+		want := record.Log
+		if state == "/other" {
+			want = own.logFile()
+		}
+		var path string
+		if path, ended, err = LogFile(state); err != nil || path != want || ended() != (state == "/other") {
+			t.Errorf("the log of %q: got %s and error %v, want %s, with an end only of the other", state, path, err, want)
+		}
+	}
+	ephemeral, err := FindFree(t.Context(), "")
+	if want := place.beside(""); err != nil || ephemeral != want {
+		t.Errorf("beside a cloud with a state: got %v and error %v, want %v", ephemeral, err, want)
+	}
+	startOther(t, ephemeral)
+	if got, err := FindFor(""); err != nil || got != place {
+		t.Errorf("with a cloud without a state beside it: got %v and error %v, want %v", got, err, place)
+	}
+	record.Since = time.Unix(1, 0)
+	if must.Do(t, place.Publish(record)); !ended() {
+		t.Error("the log has not ended with the next cloud")
+	}
+	record.Since = time.Time{}
+	if must.Do(t, place.Publish(record)); ended() {
+		t.Error("the log of the same cloud has ended")
+	}
+	if must.Do(t, os.Remove(place.recordFile())); !ended() {
+		t.Error("the log has not ended with the cloud")
+	}
+	must.Do(t, os.Mkdir(own.dir, 0o700))
+	startOther(t, own)
+	if path, ended, err := LogFile("/other"); err != nil || path != own.logFile() || !ended() {
+		t.Errorf("the log of a cloud that starts: got %s and error %v, want %s", path, err, own.logFile())
+	}
+	must.Do(t, os.WriteFile(place.recordFile(), []byte("{"), 0o600))
+	if _, _, err := LogFile(""); err == nil || !strings.Contains(err.Error(), "is damaged") {
+		t.Errorf("of a damaged record: got error %v", err)
 	}
 }

@@ -86,6 +86,9 @@ func TestSpansOfACommand(t *testing.T) {
 	if root.Kind != 1 || in.Kind != 3 || root.Status.Code != 2 || in.Status != (status{2, "it broke"}) {
 		t.Errorf("got kinds %d and %d, status %+v and %+v, want 1 and 3, and errors", root.Kind, in.Kind, root.Status, in.Status)
 	}
+	if diff := cmp.Diff([]keyValue{{"process.exit.code", value{Int: "3"}}}, root.Attributes); diff != "" {
+		t.Errorf("the attributes of the command (-want +got):\n%s", diff)
+	}
 	got, err := json.Marshal(in.Attributes)
 	must.Do(t, err)
 	want := `[{"key":"bool","value":{"boolValue":true}},{"key":"int","value":{"intValue":"1152921504606846976"}},` +
@@ -143,6 +146,40 @@ func TestBadCollectors(t *testing.T) {
 }
 
 type dialer = func(context.Context, string, string) (net.Conn, error)
+
+// TestEndpoint checks which of the variables names the collector of spans.
+func TestEndpoint(t *testing.T) {
+	const general, traces = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+	for _, tt := range []struct{ general, traces, want string }{
+		{"", "", ""},
+		{"http://a.invalid", "", "http://a.invalid/v1/traces"},
+		{"http://a.invalid/otlp/", "", "http://a.invalid/otlp/v1/traces"},
+		{"", "http://b.invalid/spans", "http://b.invalid/spans"},
+		{"http://a.invalid", "http://b.invalid/", "http://b.invalid/"},
+	} {
+		t.Setenv(general, tt.general)
+		t.Setenv(traces, tt.traces)
+		if got := endpoint(); got != tt.want {
+			t.Errorf("with %s=%q and %s=%q: got %q, want %q", general, tt.general, traces, tt.traces, got, tt.want)
+		}
+	}
+}
+
+// TestDamagedResource checks that the log names a list of attributes with a mistake, and that the command is traced.
+func TestDamagedResource(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector.invalid")
+	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "broken")
+	var log strings.Builder
+	_, traced, err := Start(t.Context(), "e2bctl test", slog.New(slog.NewTextHandler(&log, nil)))
+	must.Do(t, err)
+	traced.exporter.transport.DialContext = func(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED }
+	traced.End(0)
+	for _, want := range []string{"part of OTEL_RESOURCE_ATTRIBUTES is not used", "broken", "spans=1"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("got the log %q, want %q in it", &log, want)
+		}
+	}
+}
 
 func TestNotTraced(t *testing.T) {
 	for name, env := range map[string]map[string]string{
