@@ -101,6 +101,7 @@ func TestServerWithoutOutput(t *testing.T) {
 // where it cannot have those.
 func TestServersThatCannotBe(t *testing.T) {
 	dir, keys := prepare(t)
+	t.Setenv("PATH", dir) // a look for Python takes time
 	for _, test := range []struct {
 		args []string
 		want string // in the error
@@ -123,6 +124,7 @@ func TestServersThatCannotBe(t *testing.T) {
 // that it does not start without a state directory.
 func TestStateThatMayNotLast(t *testing.T) {
 	dir, keys := prepare(t)
+	t.Setenv("PATH", dir) // a look for Python takes time
 	start := func() (log string, err error) {
 		return serve(t.Context(), &cmdtest.Output{}, "--keys-file", keys, "--pyodide-dist", filepath.Join(dir, "none"))
 	}
