@@ -28,13 +28,13 @@ import (
 // onSend is a link to a process that calls a function for what it is to send, and receives one error.
 type onSend struct {
 	link.Link
-	send    func() error
+	send    func(*link.Command) error
 	breach  error
 	ended   bool
 	stopped bool // closed
 }
 
-func (l *onSend) Send(*link.Command) error                { return l.send() }
+func (l *onSend) Send(c *link.Command) error              { return l.send(c) }
 func (l *onSend) Receive(func(*link.Message) error) error { return l.breach }
 func (l *onSend) Ended()                                  { l.ended = true }
 func (l *onSend) Close()                                  { l.stopped = true }
@@ -78,19 +78,19 @@ func TestRequestsWithoutAProcess(t *testing.T) {
 		"gone while it is asked": {func(k *Kernel, p *process) {
 			p.untouched = true
 			close(p.done)
-			p.link = &onSend{send: func() error {
+			p.link = &onSend{send: func(*link.Command) error {
 				k.proc = nil
 				return nil
 			}}
 		}, Died, jupyter.StateRestarting, false},
 		"gone with the request": {func(_ *Kernel, p *process) {
-			p.link = &onSend{send: func() error {
+			p.link = &onSend{send: func(*link.Command) error {
 				close(p.done)
 				return nil
 			}}
 		}, Died, jupyter.StateIdle, false},
 		"it does not read": {func(_ *Kernel, p *process) {
-			p.link = &onSend{send: func() error {
+			p.link = &onSend{send: func(*link.Command) error {
 				close(p.done)
 				return unix.EPIPE
 			}}
@@ -110,15 +110,17 @@ func TestRequestsWithoutAProcess(t *testing.T) {
 		var replies []string
 		for _, e := range *events {
 			if e.Channel == jupyter.Shell {
-				var reply jupyter.ExecuteReply
-				must.Do(t, json.Unmarshal(e.Content, &reply))
-				replies = append(replies, reply.Name)
+				replies = append(replies, string(e.Content))
 			}
 		}
-		if diff := cmp.Diff([]string{test.want.Name}, replies); diff != "" {
+		want := `{"ename":"` + test.want.Name + `","evalue":"` + test.want.Value + `","execution_count":0,"status":"error","traceback":[]}`
+		if diff := cmp.Diff([]string{want}, replies); diff != "" {
 			t.Errorf("%s: replies (-want +got):\n%s", name, diff)
 		}
-		if !r.finished() || k.current != nil || k.state != test.state || killed != test.killed || k.activity.IsZero() {
+		if k.current != nil || k.activity.IsZero() {
+			t.Errorf("%s: the request %p still runs, and the last activity was at %v", name, k.current, k.activity)
+		}
+		if !r.finished() || k.state != test.state || killed != test.killed {
 			t.Errorf("%s: the request has ended: %v, the state is %s, the process was killed: %v, want %s and %v", name, r.finished(), k.state, killed, test.state, test.killed)
 		}
 	}
@@ -139,7 +141,7 @@ func TestChangedModulesNeedAnotherProcess(t *testing.T) {
 	})
 	started := errors.New("the next process")
 	k.spec.Environ = func() ([]string, error) { return nil, started }
-	p.untouched, p.link = true, &onSend{send: func() error { return nil }}
+	p.untouched, p.link = true, &onSend{send: func(*link.Command) error { return nil }}
 	p.checked <- []string{"numpy"}
 	_, err := k.fresh()
 	must.Is(t, err, started)
@@ -209,6 +211,7 @@ func TestStartsThatFail(t *testing.T) {
 		want    string
 	}{
 		"closed":        {inPlaceOfDeno, true, ErrClosed.Error()},
+		"given up":      {"read -r start; sleep 600", true, "not ready: " + ErrClosed.Error()},
 		"not ready":     {"echo reason >&2; exit 3", false, "exit status 3\nreason"},
 		"out of bounds": {"echo x; read -r start; sleep 600", false, errLine.Error()},
 	} {
@@ -218,9 +221,17 @@ func TestStartsThatFail(t *testing.T) {
 			Wasm:   &Wasm{Command: []string{"/bin/sh", "-c", "echo $$ >" + file + "\n" + test.command}, Environ: []string{"PATH=" + os.Getenv("PATH")}, Check: func() error { return nil }},
 			Logger: slog.New(slog.DiscardHandler), Dir: "/",
 		}
+		if name == "given up" {
+			ended, cancel := context.WithCancel(t.Context())
+			k.ctx = ended
+			cancel()
+		}
 		k.spec.Environ = func() ([]string, error) {
 			k.mu.Lock()
 			defer k.mu.Unlock()
+			if k.state != jupyter.StateStarting {
+				t.Errorf("%s: the state is %s at the start", name, k.state)
+			}
 			k.closed = test.closed
 			return nil, nil
 		}
@@ -237,6 +248,84 @@ func TestStartsThatFail(t *testing.T) {
 		must.Is(t, unix.Kill(pid, 0), unix.ESRCH)
 		if k.proc != nil || k.state != jupyter.StateDead || k.activity.IsZero() || len(*events) > 0 {
 			t.Errorf("%s: got the process %p, the state %s and the events %v, want none, dead and none", name, k.proc, k.state, *events)
+		}
+	}
+}
+
+// TestEndsOnRequest checks that a restart and the end of a kernel wait for the end of the process, whose request ends as
+// a client asked for, and the state of the kernel afterwards.
+func TestEndsOnRequest(t *testing.T) {
+	t.Parallel()
+	started := errors.New("the next process")
+	for name, test := range map[string]struct {
+		call   func(k *Kernel) error
+		during string // the state
+		queued int    // requests that still wait
+		want   error
+	}{
+		"restart": {func(k *Kernel) error { return k.Restart(context.Background()) }, jupyter.StateRestarting, 2, started},
+		"close":   {(*Kernel).Close, jupyter.StateBusy, 0, nil},
+	} {
+		during := ""
+		k, c, events, p := mortal(t, func(p *process) {
+			during = p.kernel.state
+			go func() {
+				for range 100 {
+					runtime.Gosched()
+				}
+				p.kernel.ended(p)
+				close(p.done)
+			}()
+		})
+		cancelled := false
+		k.cancel = func() { cancelled = true }
+		k.spec.Environ = func() ([]string, error) { return nil, started }
+		all := []*Request{{}, {}, {}}
+		for _, r := range all {
+			must.Do(t, c.Submit(r))
+		}
+		running := k.next()
+		running.proc, k.state = p, jupyter.StateBusy
+		soon(t, name, func() { must.Is(t, test.call(k), test.want) })
+		locksAreFree(t, name, k)
+		var replies []string
+		for _, e := range *events {
+			if e.Channel == jupyter.Shell {
+				replies = append(replies, string(e.Content))
+			}
+		}
+		if ended := strings.Count(strings.Join(replies, ""), `"`+Ended.Name+`"`); ended != 3-test.queued || len(replies) != ended {
+			t.Errorf("%s: got the replies %q, want %d that say so", name, replies, 3-test.queued)
+		}
+		if during != test.during || k.state != jupyter.StateDead || k.revive {
+			t.Errorf("%s: the state was %s and is %s, and another process starts: %v, want %s and dead", name, during, k.state, k.revive, test.during)
+		}
+		if len(k.queue) != test.queued || k.queueBytes != test.queued*len("{}") {
+			t.Errorf("%s: %d requests of %d bytes wait, want %d", name, len(k.queue), k.queueBytes, test.queued)
+		}
+		if closed := name == "close"; cancelled != closed || k.closed != closed || !running.finished() || all[2].finished() != closed {
+			t.Errorf("%s: the kernel is closed: %v, and its requests have ended: %v and %v", name, k.closed, running.finished(), all[2].finished())
+		}
+	}
+}
+
+// TestEndedProcessesLeaveNoFile checks that a process that was started and has ended leaves no open file. It is not parallel,
+// because it counts the files of this process.
+func TestEndedProcessesLeaveNoFile(t *testing.T) { //nolint:paralleltest // see above
+	dir := t.TempDir()
+	for name, spec := range map[string]Spec{
+		"a driver":       {Python: []string{"sh", "-c", "exec <&3 >&3" + strings.Replace(inPlaceOfDeno, "read -r start", "", 1)}, Driver: filepath.Join(dir, "driver.py")},
+		"in WebAssembly": {Wasm: &Wasm{Command: []string{"/bin/sh", "-c", inPlaceOfDeno}, Environ: []string{"PATH=" + os.Getenv("PATH")}, Check: func() error { return nil }}},
+	} {
+		spec.Dir, spec.Logger = dir, slog.New(slog.DiscardHandler)
+		spec.Environ = func() ([]string, error) { return []string{"PATH=" + os.Getenv("PATH")}, nil }
+		before := openFiles(t)
+		k := New(spec)
+		info, err := k.Start(t.Context())
+		must.Do(t, err)
+		must.Do(t, k.Close())
+		if left := openFiles(t) - before; left != 0 || info.Engine != "fake" {
+			t.Errorf("%s: %d files are left open by %+v", name, left, info)
 		}
 	}
 }

@@ -1,0 +1,194 @@
+//go:build linux
+
+package kernel
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/zmq"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/must"
+)
+
+// TestEventsAreWhole checks each part of the events of a request and of messages of a process.
+func TestEventsAreWhole(t *testing.T) {
+	t.Parallel()
+	const content = `{"a":1}`
+	type seen struct {
+		Channel, Type, Content string
+		Buffers                [][]byte
+		Ours, More             bool
+	}
+	failed := func(name, value, traceback string) []seen {
+		event := `{"ename":"` + name + `","evalue":"` + value + `","traceback":` + traceback + `}`
+		reply := `{"ename":"` + name + `","evalue":"` + value + `","execution_count":0,"status":"error","traceback":` + traceback + `}`
+		return []seen{
+			{jupyter.IOPub, "error", event, nil, true, false},
+			{jupyter.Shell, "execute_reply", reply, nil, true, true},
+			{jupyter.IOPub, "status", `{"execution_state":"idle"}`, nil, true, false},
+		}
+	}
+	message := func(m link.Message) func(*Kernel, *process, *Request) {
+		m.Content = json.RawMessage(content)
+		return func(k *Kernel, p *process, _ *Request) { must.Do(t, k.handle(p, &m)) }
+	}
+	for name, test := range map[string]struct {
+		do   func(*Kernel, *process, *Request)
+		want []seen
+	}{
+		"a message":        {message(link.Message{Type: "comm_msg", Buffers: [][]byte{[]byte("b")}}), []seen{{jupyter.IOPub, "comm_msg", content, [][]byte{[]byte("b")}, true, false}}},
+		"before the reply": {message(link.Message{Type: "execute_result", Replied: true}), []seen{{jupyter.IOPub, "execute_result", content, nil, true, true}}},
+		"the code":         {message(link.Message{Type: "execute_input"}), []seen{{jupyter.IOPub, "execute_input", content, nil, true, false}}},
+		"a question":       {message(link.Message{Type: "input_request", Seq: 1}), []seen{{jupyter.Stdin, "input_request", content, nil, true, false}}},
+		"output":           {func(_ *Kernel, p *process, _ *Request) { p.output(&pipe{name: "stderr"}, "x") }, []seen{{jupyter.IOPub, "stream", `{"name":"stderr","text":"x"}`, nil, true, false}}},
+		"busy":             {func(k *Kernel, p *process, r *Request) { k.status(p.ctx, r, "busy") }, []seen{{jupyter.IOPub, "status", `{"execution_state":"busy"}`, nil, true, false}}},
+		"queued": {func(k *Kernel, _ *process, r *Request) {
+			k.queue = []*Request{r}
+			k.tellPositions()
+		}, []seen{{jupyter.IOPub, Queued, `{"position":1}`, nil, true, false}}},
+		"died":        {func(k *Kernel, _ *process, r *Request) { k.fail(r, Died) }, failed(Died.Name, Died.Value, "[]")},
+		"ended":       {func(k *Kernel, _ *process, r *Request) { k.fail(r, Ended) }, failed(Ended.Name, Ended.Value, "[]")},
+		"interrupted": {func(k *Kernel, _ *process, r *Request) { k.fail(r, interrupted) }, failed("KeyboardInterrupt", "", `["KeyboardInterrupt"]`)},
+	} {
+		k, c, events := idle(t)
+		p := &process{kernel: k, ctx: t.Context(), running: true}
+		r := &Request{client: c, done: make(chan struct{}), Header: jupyter.Header{MsgType: "execute_request"}}
+		k.proc, k.parent, k.current = p, r, r
+		before := time.Now()
+		test.do(k, p, r)
+		var got []seen
+		for _, e := range *events {
+			if e.Time.Before(before) || e.Time.After(time.Now()) {
+				t.Errorf("%s: the time of %s is %v", name, e.Type, e.Time)
+			}
+			got = append(got, seen{e.Channel, e.Type, string(e.Content), e.Buffers, e.Request == r, e.More})
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestCommandsAreWhole checks each part of a request that is sent to a process, the context of its first event, and that
+// the operator learns of processes that memory ended meanwhile.
+func TestCommandsAreWhole(t *testing.T) {
+	t.Parallel()
+	for kills, line := range map[int]string{0: "", 2: `msg="memory ran out while code ran, and processes of the sandbox were killed" killed=2`} {
+		k, _, _, p := mortal(t, func(*process) {})
+		var log bytes.Buffer
+		k.spec.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		count := 5
+		k.spec.Memory = &child.Memory{Kills: func() int { return count }}
+		var contexts []context.Context
+		c := k.Attach(func(ctx context.Context, _ Event) { contexts = append(contexts, ctx) })
+		own, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		p.ctx = own
+		r := &Request{
+			Header: jupyter.Header{MsgType: "execute_request"}, Content: json.RawMessage(`{"code":"1"}`), Env: map[string]string{"A": "1"}, Buffers: [][]byte{[]byte("b")},
+		}
+		var got []link.Command
+		p.link = &onSend{send: func(sent *link.Command) error {
+			got = append(got, *sent)
+			count += kills
+			if k.state != jupyter.StateBusy || r.number == 0 || k.parent != r {
+				t.Errorf("the state is %s, and the number %d", k.state, r.number)
+			}
+			close(p.done)
+			return nil
+		}}
+		must.Do(t, c.Submit(r))
+		k.serve(k.next())
+		if diff := cmp.Diff([]link.Command{{Type: "execute_request", Content: r.Content, ID: r.number, Env: r.Env, Buffers: r.Buffers}}, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if len(contexts) == 0 || contexts[0] != own {
+			t.Error("the first event has not the context of the process")
+		}
+		if !strings.Contains(log.String(), line) || strings.Contains(log.String(), "memory") != (kills > 0) || strings.Count(log.String(), `msg="code ended" took=`) != 1 {
+			t.Errorf("%d kills: logged %s, want %s", kills, &log, line)
+		}
+	}
+}
+
+// TestInterruptsOfEachKind checks the interrupt that each kind of process gets as a message.
+func TestInterruptsOfEachKind(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		spec   Spec
+		number uint64
+		want   []link.Command
+	}{
+		"the first":        {Spec{}, 1, []link.Command{{Type: "interrupt_request", Seq: 1}}},
+		"the last":         {Spec{}, announced, []link.Command{{Type: "interrupt_request", Seq: announced}}},
+		"one too many":     {Spec{}, announced + 1, nil},
+		"in WebAssembly":   {Spec{Wasm: &Wasm{}}, announced + 1, []link.Command{{Type: "interrupt_request"}}},
+		"Jupyter's":        {Spec{Jupyter: &zmq.Spec{InterruptMode: zmq.InterruptByMessage}}, announced + 1, []link.Command{{Type: "interrupt_request"}}},
+		"Jupyter's signal": {Spec{Jupyter: &zmq.Spec{InterruptMode: "signal"}}, 1, nil},
+	} {
+		k, _, _, p := mortal(t, func(*process) {})
+		k.spec = test.spec
+		var got []link.Command
+		p.link = &onSend{send: func(sent *link.Command) error {
+			got = append(got, *sent)
+			return nil
+		}}
+		p.interrupt(test.number)
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestPortsInUse checks which ends of a process at its start are those of a port that another program has taken.
+func TestPortsInUse(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		jupyter *zmq.Spec
+		tail    string
+		want    bool
+	}{
+		"taken":        {&zmq.Spec{}, " OSError: Address already in use\n", true},
+		"another end":  {&zmq.Spec{}, "no memory", false},
+		"no ports":     {nil, "address already in use", false},
+		"said nothing": {&zmq.Spec{}, "", false},
+	} {
+		k, _, _, p := mortal(t, func(*process) {})
+		k.spec.Jupyter, p.tail, p.err = test.jupyter, []byte(test.tail), errors.New("exit status 1")
+		close(p.done)
+		_, err := p.waitReady(t.Context())
+		if !errors.Is(err, p.err) || errors.Is(err, syscall.EADDRINUSE) != test.want || !strings.HasSuffix(err.Error(), "\n"+strings.TrimSpace(test.tail)) {
+			t.Errorf("%s: got error %v, want that of a port: %v", name, err, test.want)
+		}
+		locksAreFree(t, name, k)
+	}
+}
+
+// TestNewKernels checks that a new kernel is idle since now, and when a kernel is busy.
+func TestNewKernels(t *testing.T) {
+	t.Parallel()
+	before := time.Now()
+	k := New(Spec{Logger: slog.New(slog.DiscardHandler)})
+	state, activity := k.State()
+	if state != jupyter.StateIdle || activity.Before(before) || activity.After(time.Now()) || k.Busy() {
+		t.Errorf("got the state %s since %v, busy: %v, want idle since now", state, activity, k.Busy())
+	}
+	must.Do(t, k.Close())
+	for name, busy := range map[string]*Kernel{"serves": {current: &Request{}}, "waits": {queue: []*Request{{}}}} {
+		if !busy.Busy() {
+			t.Errorf("a kernel whose request %s is not busy", name)
+		}
+	}
+}
