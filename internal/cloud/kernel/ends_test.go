@@ -241,11 +241,11 @@ func TestStartsThatFail(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got error %v, want one with %q", name, err, test.want)
 		}
-		text, err := os.ReadFile(file)
-		must.Do(t, err)
-		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-		must.Do(t, err)
-		must.Is(t, unix.Kill(pid, 0), unix.ESRCH)
+		if text, _ := os.ReadFile(file); len(text) > 0 { // one that is given up may end before it can write
+			pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+			must.Do(t, err)
+			must.Is(t, unix.Kill(pid, 0), unix.ESRCH)
+		}
 		if k.proc != nil || k.state != jupyter.StateDead || k.activity.IsZero() || len(*events) > 0 {
 			t.Errorf("%s: got the process %p, the state %s and the events %v, want none, dead and none", name, k.proc, k.state, *events)
 		}
