@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -236,7 +237,9 @@ func TestStartsThatFail(t *testing.T) {
 			return nil, nil
 		}
 		var err error
-		soon(t, name, func() { _, err = k.Start(context.WithoutCancel(t.Context())) })
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // an error, not a hang, if nothing else ends the start
+		soon(t, name, func() { _, err = k.Start(ctx) })
+		cancel()
 		locksAreFree(t, name, k)
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got error %v, want one with %q", name, err, test.want)

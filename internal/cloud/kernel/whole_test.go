@@ -123,6 +123,34 @@ func TestCommandsAreWhole(t *testing.T) {
 	}
 }
 
+// TestAnswersToAProcess checks each part of what a process gets in answer to its messages.
+func TestAnswersToAProcess(t *testing.T) {
+	t.Parallel()
+	k, c, _, p := mortal(t, func(*process) {})
+	var got []link.Command
+	p.link = &onSend{send: func(sent *link.Command) error {
+		got = append(got, *sent)
+		return nil
+	}}
+	must.Do(t, k.handle(p, &link.Message{Type: "sync", Seq: 7, Content: json.RawMessage("{}")}))
+	r := &Request{client: c, proc: p, done: make(chan struct{})}
+	k.parent, k.current = r, r
+	must.Do(t, k.handleInput(p, &link.Message{Seq: 8}))
+	must.Do(t, c.Answer("x"))
+	must.Do(t, k.handleInput(p, &link.Message{Seq: 9}))
+	k.finish(r, func() {})
+	must.Do(t, k.handleInput(p, &link.Message{Seq: 10}))
+	k.asking = 11 // of a request that no process serves
+	k.finish(&Request{done: make(chan struct{})}, func() {})
+	want := []link.Command{
+		{Type: "ack", Seq: 7}, {Type: "input_reply", Seq: 8, Value: "x"},
+		{Type: "input_reply", Seq: 9, EOF: true}, {Type: "input_reply", Seq: 10, EOF: true},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // TestInterruptsOfEachKind checks the interrupt that each kind of process gets as a message.
 func TestInterruptsOfEachKind(t *testing.T) {
 	t.Parallel()
