@@ -180,6 +180,59 @@ func TestInterruptsOfEachKind(t *testing.T) {
 	}
 }
 
+// TestInterruptsOfNothing checks that an interrupt has no effect where no request or no process is left, and that a request
+// that is interrupted before it is armed is interrupted once, when it is.
+func TestInterruptsOfNothing(t *testing.T) {
+	t.Parallel()
+	k, _, _, p := mortal(t, func(*process) {})
+	sent := 0
+	p.link = &onSend{send: func(*link.Command) error {
+		sent++
+		return nil
+	}}
+	k.arm(p) // no request
+	k.Interrupt()
+	r := &Request{}
+	k.current = r
+	k.arm(p) // the request of no process
+	k.Interrupt()
+	k.proc, r.armed = nil, true
+	k.Interrupt()
+	if sent > 0 || r.signals > 0 || !r.interrupted {
+		t.Errorf("the process got %d messages for %d signals, and the request was interrupted: %v, want none and true", sent, r.signals, r.interrupted)
+	}
+	k.proc, r.proc, r.armed = p, p, false
+	for range 2 {
+		k.arm(p)
+	}
+	if sent != 1 || r.signals != 1 || !r.armed {
+		t.Errorf("the process got %d messages for %d signals, want one", sent, r.signals)
+	}
+	locksAreFree(t, "armed", k)
+}
+
+// TestOutputThatIsNoEvent checks that output before the process is ready, and all output of a Jupyter kernel, is kept for errors.
+func TestOutputThatIsNoEvent(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		jupyter *zmq.Spec
+		running bool
+		events  int
+		tail    string
+	}{
+		"starting": {nil, false, 0, "x"}, "running": {nil, true, 1, ""},
+		"Jupyter's, starting": {&zmq.Spec{}, false, 0, "x"}, "Jupyter's": {&zmq.Spec{}, true, 0, "x"},
+	} {
+		k, _, events, p := mortal(t, func(*process) {})
+		k.spec.Jupyter, p.running = test.jupyter, test.running
+		p.output(&pipe{name: "stdout"}, "x")
+		p.output(&pipe{name: "stdout"}, "")
+		if len(*events) != test.events || string(p.tail) != test.tail {
+			t.Errorf("%s: got %d events and %q, want %d and %q", name, len(*events), p.tail, test.events, test.tail)
+		}
+	}
+}
+
 // TestPortsInUse checks which ends of a process at its start are those of a port that another program has taken.
 func TestPortsInUse(t *testing.T) {
 	t.Parallel()
