@@ -233,6 +233,45 @@ func TestOutputThatIsNoEvent(t *testing.T) {
 	}
 }
 
+// TestPositionsMayChange checks after which changes of the queue clients learn their positions: where another request waits.
+func TestPositionsMayChange(t *testing.T) {
+	t.Parallel()
+	k, c, _ := idle(t)
+	check := func(what string, want int) {
+		t.Helper()
+		if got := len(k.moved); got != want {
+			t.Errorf("%s: got %d wake-ups, want %d", what, got, want)
+		}
+		for range len(k.moved) {
+			<-k.moved
+		}
+	}
+	first := &Request{}
+	must.Do(t, c.Submit(first))
+	check("a request that is alone", 0)
+	must.Do(t, c.Submit(&Request{}))
+	check("a second one", 1)
+	k.next()
+	check("the first is served", 1)
+	k.next()
+	check("the last is served", 0)
+	must.Do(t, c.Submit(&Request{}))
+	check("one behind that which is served", 1)
+	if err := c.Submit(&Request{Content: json.RawMessage("[")}); err == nil || len(k.queue) != 1 {
+		t.Errorf("malformed content: got error %v, and %d requests wait, want one", err, len(k.queue))
+	}
+	c.Cancel(first) // it is served no more
+	if running := k.current; running.interrupted {
+		t.Error("the end of another request interrupts the one that is served")
+	}
+	c.Cancel(k.current)
+	if !k.current.interrupted || len(k.queue) != 1 {
+		t.Errorf("the request that is served was interrupted: %v, and %d requests wait, want true and one", k.current.interrupted, len(k.queue))
+	}
+	k.asking, k.asker = 1, c
+	must.Do(t, c.Answer("x")) // no process is left that could read it
+}
+
 // TestPortsInUse checks which ends of a process at its start are those of a port that another program has taken.
 func TestPortsInUse(t *testing.T) {
 	t.Parallel()
