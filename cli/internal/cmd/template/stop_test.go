@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -46,6 +48,27 @@ func TestStoppedBuild(t *testing.T) {
 		must.Is(t, err, context.Canceled)
 		if out.Len() > 0 || errs.String() != want {
 			t.Errorf("%s: printed %q and %q, want nothing and %q", at, out.String(), errs.String(), want)
+		}
+	}
+}
+
+// TestIgnoredFiles checks that the file beside the Dockerfile that names ignored files applies to a build and to a check.
+func TestIgnoredFiles(t *testing.T) {
+	t.Setenv("E2B_API_KEY", "e2b_00")
+	service := httptest.NewServer(http.NotFoundHandler())
+	defer service.Close()
+	for ignored, all := range map[string]bool{"a": true, "b": false} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"Dockerfile": "FROM e2bdev/base\nCOPY a /\n", "a": "", "Dockerfile.dockerignore": ignored} {
+			must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		}
+		for _, args := range [][]string{{"--check", filepath.Join(dir, "Dockerfile"), dir}, {"web", dir}} {
+			ios := cmdutil.NewIOStreams(strings.NewReader(""), io.Discard, io.Discard)
+			err := cmdtest.Execute(t, ios, func(f *cmdutil.Factory) []*cobra.Command { return []*cobra.Command{NewCmdTemplate(f)} },
+				append([]string{"--api-url", service.URL, "template", "build"}, args...)...)
+			if got := err != nil && strings.Contains(err.Error(), "everything is ignored"); got != all {
+				t.Errorf("%q, and %s is ignored: got error %v, want one about the file: %v", args, ignored, err, all)
+			}
 		}
 	}
 }
