@@ -194,6 +194,9 @@ func TestHowProcessesEnd(t *testing.T) {
 			t.Errorf("%s: the link is told of the end: %v, and closed: %v, and the process was killed %d times, want %d", name, l.ended, l.stopped, kills, want)
 		}
 		<-p.done
+		if len(k.wake) != 1 {
+			t.Errorf("%s: the kernel is not woken for the next process", name)
+		}
 		var status jupyter.StatusContent
 		must.Do(t, json.Unmarshal((*events)[0].Content, &status))
 		if len(*events) != 1 || status.Reason != test.reason {
