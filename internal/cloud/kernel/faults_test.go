@@ -284,8 +284,8 @@ func TestCloseEndsWhatRunsAndWaits(t *testing.T) {
 	waiting := s.submit("1")
 	must.Do(t, k.Close())
 	for _, r := range []*Request{running, waiting} {
-		if o := s.wait(r); o.reply.Name != Ended.Name {
-			t.Errorf("got %+v, want the reply %q", o.reply, Ended.Name)
+		if o := s.wait(r); o.reply.Name != Ended.Name || !r.finished() {
+			t.Errorf("got %+v, the request has ended: %v, want the reply %q and true", o.reply, r.finished(), Ended.Name)
 		}
 	}
 	if err := s.client.Submit(&Request{Header: jupyter.NewHeader("execute_request", "", "")}); !errors.Is(err, ErrClosed) {

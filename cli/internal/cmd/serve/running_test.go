@@ -73,24 +73,73 @@ func TestServer(t *testing.T) {
 			t.Errorf("logged %s, want %s", log, line)
 		}
 	}
-	if stopping.Allowed() != 3*time.Second || strings.Contains(log, `"level":"DEBUG"`) {
+	if stopping.Allowed() != 3*time.Second || strings.Contains(log, `"level":"DEBUG"`) || strings.Contains(log, "cut off") {
 		t.Errorf("it may take %v to end, and logged %s", stopping.Allowed(), log)
 	}
 	cmdtest.Refuses(t, got.URL)
 	cmdtest.Refuses(t, got.MetricsURL)
 }
 
-// TestServerWithoutOutput checks that a server ends that cannot say where it is.
+// TestServerWithoutOutput checks that a server ends that cannot say where it is, and that it tells of a machine without Python.
 func TestServerWithoutOutput(t *testing.T) {
-	_, keys := prepare(t)
+	dir, keys := prepare(t)
+	t.Setenv("PATH", dir)
+	t.Setenv("E2BCTL_PYTHON", "")
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &cmdtest.Output{Err: syscall.ENOSPC, Seen: cancel}
 	log, err := serve(ctx, out, "--keys-file", keys, "--ephemeral", "-v")
 	must.Is(t, err, syscall.ENOSPC)
 	_, url, _ := strings.Cut(log, `"msg":"the server is ready","url":"`)
 	url, rest, _ := strings.Cut(url, `"`)
-	if !strings.Contains(rest, `"state":"none"`) || strings.Contains(log, "public-code") {
+	if !strings.Contains(rest, `"state":"none"`) || strings.Contains(log, "public-code") || !strings.Contains(log, `"msg":"the Python of sandboxes is incomplete","note":"`) {
 		t.Errorf("logged %s", log)
 	}
 	cmdtest.Refuses(t, url)
+}
+
+// TestServersThatCannotBe checks that no server has another address, state directory or engine than those that are named,
+// where it cannot have those.
+func TestServersThatCannotBe(t *testing.T) {
+	dir, keys := prepare(t)
+	t.Setenv("PATH", dir) // a look for Python takes time
+	for _, test := range []struct {
+		args []string
+		want string // in the error
+	}{
+		{[]string{"--ephemeral", "--address", "192.0.2.1:1"}, "192.0.2.1:1"},
+		{[]string{"--state-dir", keys}, keys},
+		{[]string{"--ephemeral", "--engine", "gvisor", "--runsc", filepath.Join(dir, "none")}, "gvisor: "},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		out := &cmdtest.Output{Seen: cancel}
+		_, err := serve(ctx, out, append([]string{"--keys-file", keys}, test.args...)...)
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), test.want) || out.String() != "" {
+			t.Errorf("%q: got %q and error %v, want one about %s", test.args, out.String(), err, test.want)
+		}
+	}
+}
+
+// TestStateThatMayNotLast checks that a server tells where its state is if that is no directory of the user's own, and
+// that it does not start without a state directory.
+func TestStateThatMayNotLast(t *testing.T) {
+	dir, keys := prepare(t)
+	t.Setenv("PATH", dir) // a look for Python takes time
+	start := func() (log string, err error) {
+		return serve(t.Context(), &cmdtest.Output{}, "--keys-file", keys, "--pyodide-dist", filepath.Join(dir, "none"))
+	}
+	const note = `"level":"WARN","msg":"the state directory may not last","directory":"`
+	if log, err := start(); err == nil || strings.Contains(log, note) {
+		t.Errorf("logged %s, got error %v", log, err)
+	}
+	t.Setenv("XDG_STATE_HOME", keys) // a file
+	if log, err := start(); err == nil || !strings.Contains(log, note+filepath.Join(dir, "e2bctl", "serve")+`","note":"`) {
+		t.Errorf("logged %s, got error %v, want the directory", log, err)
+	}
+	for _, name := range []string{"XDG_RUNTIME_DIR", "TMPDIR"} {
+		t.Setenv(name, keys)
+	}
+	if log, err := start(); err == nil || !strings.HasPrefix(err.Error(), "the state directory of the server: ") || log != "" {
+		t.Errorf("logged %s, got error %v, want one about the state directory", log, err)
+	}
 }
