@@ -31,7 +31,6 @@ var waitExceptions = map[string]string{
 	"internal/cloud/engine/room serveUntilKilled":     "it waits without end for a test that has an end of its own",
 	"internal/cloud/engine/room usedSoon":             "what is frozen uses no time, however long it is looked at",
 	"internal/cloud/lifecycle TestEarlierPause":       "it waits in bubbles",
-	"internal/cloud/setupdir TestUnused":              "the bound is a day",
 	"internal/e2e TestExpiredSandbox":                 "the handle's clock has to reach the end of the lifetime, and may be later",
 	"internal/e2e pass":                               "it has faults act at any moment",
 	"internal/httpwait TestDo":                        "its handlers are called in bubbles",

@@ -79,7 +79,7 @@ func TestFailedCalls(t *testing.T) {
 	}
 }
 
-// TestFetchMeanwhile checks that Fetch keeps what another process has fetched while Fetch waited for its lock.
+// TestFetchMeanwhile checks that Fetch keeps a set that another process has fetched while Fetch waited for its lock.
 func TestFetchMeanwhile(t *testing.T) {
 	set, runs := fake(t, "")
 	directory, err := set.directory()

@@ -155,7 +155,7 @@ func TestDirectories(t *testing.T) {
 	checkRuns(t, runs, 0)
 }
 
-// TestPlaceInTheWay checks that Fetch says what is in the way of the directory of the sets and of its lock.
+// TestPlaceInTheWay checks that Fetch names a file that is in the way of the directory of the sets or of its lock.
 func TestPlaceInTheWay(t *testing.T) {
 	set, runs := fake(t, "")
 	directory, err := set.directory()

@@ -26,10 +26,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// modeFile is the file in a place that says what this binary does as the local cloud in the background.
+// modeFile is the file in a place with the behaviour of this binary as the local cloud in the background.
 const modeFile = "mode"
 
-// localUp is what startBackground starts: the local cloud of the place with its log.
+// localUp is the program that startBackground starts: the local cloud of the place with its log.
 func localUp(args []string) error {
 	place := Place{dir: filepath.Dir(args[slices.Index(args, "--log")+1])}
 	mode, err := os.ReadFile(filepath.Join(place.dir, modeFile))

@@ -46,7 +46,7 @@ func filled(t *testing.T, tables ...store.Table) string {
 	return dir
 }
 
-// TestContentOfAStateDirectory checks every part of what a directory keeps, before and after a sandbox is removed from it.
+// TestContentOfAStateDirectory checks all that a directory keeps, before and after a sandbox is removed from it.
 func TestContentOfAStateDirectory(t *testing.T) {
 	t.Parallel()
 	dir := filled(t, store.Sandboxes, store.Volumes, store.Layers, store.Uploads)

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -24,9 +23,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// onSend is a link to a process that calls a function for what it is to send, and receives one error.
+// onSend is a link to a process that calls a function in place of sending, and receives one error.
 type onSend struct {
 	link.Link
 	send    func(*link.Command) error
@@ -240,9 +240,8 @@ func TestStartsThatFail(t *testing.T) {
 			return nil, nil
 		}
 		var err error
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // an error, not a hang, if nothing else ends the start
+		ctx := patience.Context(t) // an error, not a hang, if nothing else ends the start
 		soon(t, name, func() { _, err = k.Start(ctx) })
-		cancel()
 		locksAreFree(t, name, k)
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got error %v, want one with %q", name, err, test.want)

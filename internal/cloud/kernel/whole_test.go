@@ -70,7 +70,7 @@ func TestEventsAreWhole(t *testing.T) {
 		test.do(k, p, r)
 		var got []seen
 		for _, e := range *events {
-			if e.Time.Before(before) || e.Time.After(time.Now()) {
+			if e.Time.Before(before) {
 				t.Errorf("%s: the time of %s is %v", name, e.Type, e.Time)
 			}
 			got = append(got, seen{e.Channel, e.Type, string(e.Content), e.Buffers, e.Request == r, e.More})
@@ -123,7 +123,7 @@ func TestCommandsAreWhole(t *testing.T) {
 	}
 }
 
-// TestAnswersToAProcess checks each part of what a process gets in answer to its messages.
+// TestAnswersToAProcess checks each part of the answers to a process.
 func TestAnswersToAProcess(t *testing.T) {
 	t.Parallel()
 	k, c, _, p := mortal(t, func(*process) {})
@@ -302,7 +302,7 @@ func TestNewKernels(t *testing.T) {
 	before := time.Now()
 	k := New(Spec{Logger: slog.New(slog.DiscardHandler)})
 	state, activity := k.State()
-	if state != jupyter.StateIdle || activity.Before(before) || activity.After(time.Now()) || k.Busy() {
+	if state != jupyter.StateIdle || activity.Before(before) || k.Busy() {
 		t.Errorf("got the state %s since %v, busy: %v, want idle since now", state, activity, k.Busy())
 	}
 	must.Do(t, k.Close())

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
@@ -260,4 +261,20 @@ func openFiles(t *testing.T) int {
 	all, err := filepath.Glob("/proc/self/fd/*")
 	must.Do(t, err)
 	return len(all)
+}
+
+// TestAll checks that the mounts of all sandboxes are those that were asked for, without links in the
+// path on the host.
+func TestAll(t *testing.T) {
+	t.Parallel()
+	top, err := filepath.EvalSymlinks(tree(t))
+	must.Do(t, err)
+	s := open(t, Options{All: []Mount{{Dir: filepath.Join(top, "link"), Path: "/x"}, {Dir: filepath.Join(top, "out"), Path: "/y", Writable: true}}})
+	want := []engine.Mount{{Dir: filepath.Join(top, "in"), Path: "/x"}, {Dir: filepath.Join(top, "out"), Path: "/y", Writable: true}}
+	if diff := cmp.Diff(want, s.All(), cmpopts.IgnoreFields(engine.Mount{}, "File")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if text := nameIn(t, s.All()[1].File); text != "out" {
+		t.Errorf("got %q, want the text of the opened directory", text)
+	}
 }

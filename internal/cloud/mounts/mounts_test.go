@@ -11,11 +11,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/fdtest"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
@@ -160,21 +157,5 @@ func TestOpenRefuses(t *testing.T) {
 	must.Is(t, s.Close(), os.ErrClosed)
 	if left := fdtest.Open(t, top); len(left) > 0 {
 		t.Errorf("left open after Close: %q", left)
-	}
-}
-
-// TestAll checks that the mounts of all sandboxes are those that were asked for, without links in the
-// path on the host.
-func TestAll(t *testing.T) {
-	t.Parallel()
-	top, err := filepath.EvalSymlinks(tree(t))
-	must.Do(t, err)
-	s := open(t, Options{All: []Mount{{Dir: filepath.Join(top, "link"), Path: "/x"}, {Dir: filepath.Join(top, "out"), Path: "/y", Writable: true}}})
-	want := []engine.Mount{{Dir: filepath.Join(top, "in"), Path: "/x"}, {Dir: filepath.Join(top, "out"), Path: "/y", Writable: true}}
-	if diff := cmp.Diff(want, s.All(), cmpopts.IgnoreFields(engine.Mount{}, "File")); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if text := nameIn(t, s.All()[1].File); text != "out" {
-		t.Errorf("got %q, want the text of the opened directory", text)
 	}
 }
