@@ -186,12 +186,19 @@ func TestManyEnded(t *testing.T) {
 				}
 			}
 		}
-		if _, ok := r.Logs("running", Query{}); !ok || len(r.records) != maxEnded+1 {
-			t.Errorf("got %d logs, want those of %d ended sandboxes and of the running one", len(r.records), maxEnded)
+		held := func() (logs, bytes int) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return len(r.records), r.size
+		}
+		logs, _ := held()
+		if _, ok := r.Logs("running", Query{}); !ok || logs != maxEnded+1 {
+			t.Errorf("got %d logs, want those of %d ended sandboxes and of the running one", logs, maxEnded)
 		}
 		<-time.After(kept + 1)
-		if len(r.records) != 1 || r.size != 0 {
-			t.Errorf("an hour later there are %d logs of %d bytes, want the empty one of the running sandbox", len(r.records), r.size)
+		synctest.Wait()
+		if logs, bytes := held(); logs != 1 || bytes != 0 {
+			t.Errorf("an hour later there are %d logs of %d bytes, want the empty one of the running sandbox", logs, bytes)
 		}
 	})
 }
