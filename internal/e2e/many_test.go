@@ -115,7 +115,7 @@ func TestManySandboxes(t *testing.T) {
 		}
 		execution, err := sb.RunCode(t.Context(), "6*7", nil)
 		if err == nil && execution.Text() != "42" {
-			err = fmt.Errorf("got %q, %v", execution.Text(), execution.Error)
+			err = fmt.Errorf("got %+v", execution)
 		}
 		return errors.Join(err, sb.Close())
 	}

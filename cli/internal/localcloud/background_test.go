@@ -36,7 +36,7 @@ func localUp(args []string) error {
 	if err != nil {
 		return err
 	}
-	time.AfterFunc(2*patience.Limit, func() { os.Exit(3) }) // if its test has ended without it
+	time.AfterFunc(2*patience.Limit, func() { panic("its test has ended without it") })
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGTERM)
 	fmt.Fprintln(os.Stderr, os.Getpid()) // to the log

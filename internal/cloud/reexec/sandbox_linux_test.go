@@ -318,7 +318,7 @@ func TestLogger(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	longest := strings.Repeat("x", 1<<10)
-	newLogger(&log).Debug("message", "fits", longest, "long", longest+"x", "error", errors.New(longest+"x"), "duration", 1234567*time.Nanosecond, "number", 3)
+	newLogger(&log).DebugContext(t.Context(), "message", "fits", longest, "long", longest+"x", "error", errors.New(longest+"x"), "duration", 1234567*time.Nanosecond, "number", 3)
 	var got map[string]any
 	must.Do(t, json.Unmarshal(log.Bytes(), &got))
 	delete(got, "time")
