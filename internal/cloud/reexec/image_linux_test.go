@@ -84,6 +84,7 @@ func TestWriteProfile(t *testing.T) {
 		"a directory":            {files: map[string]string{profile + "/": ""}, path: true},
 		"a directory of PATH":    {files: map[string]string{login.PathFile[1:] + "/": "", profile: text}, want: login.Profile(text), path: true},
 		"no directory":           {files: map[string]string{"etc": ""}, err: syscall.ENOTDIR},
+		"no rights in etc":       {files: map[string]string{"etc/": ""}, uid: nobody, err: fs.ErrPermission},
 		"no rights for PATH":     {files: map[string]string{profiles: "", profile + "/": ""}, uid: nobody, err: fs.ErrPermission},
 		"no rights to read":      {files: map[string]string{profiles: "", profile: text}, uid: nobody, mode: 0o222, want: text, err: fs.ErrPermission, path: true},
 		"no rights, and no need": {files: map[string]string{profiles: "", profile: login.Profile(text)}, uid: nobody, mode: 0o444, want: login.Profile(text), path: true},
