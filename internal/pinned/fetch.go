@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -96,9 +97,12 @@ func removeOthers(directory string) error {
 	parent := filepath.Dir(directory)
 	entries, err := os.ReadDir(parent)
 	for _, entry := range entries {
+		if !entry.IsDir() {
+			continue
+		}
 		other := filepath.Join(parent, entry.Name())
-		_, missing := os.Stat(filepath.Join(other, complete))
-		if _, unused := used.Unused(other); entry.IsDir() && (unused || missing != nil) {
+		_, failed := os.Stat(filepath.Join(other, complete))
+		if _, unused := used.Unused(other); unused || errors.Is(failed, fs.ErrNotExist) {
 			err = errors.Join(err, os.RemoveAll(other))
 		}
 	}

@@ -202,22 +202,24 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestUnused checks that Fetch removes only incomplete and unused sets.
+// TestUnused checks that Fetch removes only incomplete and unused sets, and keeps a set that cannot be examined.
 func TestUnused(t *testing.T) {
 	set, _ := fake(t, "")
 	directory, err := set.directory()
 	must.Do(t, err)
 	beside := filepath.Dir(directory)
-	kept, unused, half := filepath.Join(beside, "1"), filepath.Join(beside, "2"), filepath.Join(beside, "3")
+	kept, unused, half, unknown := filepath.Join(beside, "1"), filepath.Join(beside, "2"), filepath.Join(beside, "3"), filepath.Join(beside, "4")
 	long := time.Now().Add(-31 * 24 * time.Hour)
-	for _, one := range []string{kept, unused, half} {
+	for _, one := range []string{kept, unused, half, unknown} {
 		must.Do(t, os.MkdirAll(one, 0o755))
 	}
 	err = errors.Join(os.WriteFile(filepath.Join(kept, complete), nil, 0o600), os.WriteFile(filepath.Join(unused, complete), nil, 0o600),
-		os.Chtimes(filepath.Join(unused, complete), long, long), set.Fetch(t.Context(), t.Output()))
+		os.Chtimes(filepath.Join(unused, complete), long, long),
+		os.Symlink(complete, filepath.Join(unknown, complete)), // a link to itself cannot be examined
+		set.Fetch(t.Context(), t.Output()))
 	must.Do(t, err)
 	lock := filepath.Join(beside, "lock") // another process may hold it
-	for one, want := range map[string]bool{kept: true, unused: false, half: false, directory: true, lock: true} {
+	for one, want := range map[string]bool{kept: true, unused: false, half: false, unknown: true, directory: true, lock: true} {
 		if _, err := os.Stat(one); (err == nil) != want {
 			t.Errorf("%s is there: %v, want %v", one, err == nil, want)
 		}

@@ -144,6 +144,8 @@ func (p Place) startBackground(ctx context.Context, want Settings) (Record, erro
 		failure
 	}
 	if err := json.Unmarshal(line, &said); err != nil {
+		_ = end(cmd.Process)
+		_ = cmd.Wait()
 		return Record{}, fmt.Errorf("reading the address and key of the local cloud: %w", err)
 	}
 	if said.Error.Message != "" {

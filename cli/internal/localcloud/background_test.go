@@ -181,11 +181,6 @@ func TestBackgroundThatFails(t *testing.T) {
 				t.Errorf("found %v, got error %v, want %q; the record (-want +got):\n%s", found, err, want, diff)
 			}
 			pid := loggedPID(t, place)
-			if mode == "garbles" { // nobody has waited for it
-				process, err := os.FindProcess(pid)
-				must.Do(t, err)
-				must.Do(t, second(process.Wait()))
-			}
 			checkGone(t, place, pid)
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,13 +64,13 @@ func (p Place) Separate() bool { return strings.HasPrefix(filepath.Base(p.dir), 
 
 // Beside returns the records of the local clouds that run beside the cloud of p.
 func (p Place) Beside() ([]Record, error) {
-	dirs, err := filepath.Glob(filepath.Join(p.dir, besidePrefix+"*"))
+	names, err := fs.Glob(os.DirFS(p.dir), besidePrefix+"*")
 	if err != nil {
 		return nil, err
 	}
 	var records []Record
-	for _, dir := range dirs {
-		record, err := Place{dir: dir}.Read()
+	for _, name := range names {
+		record, err := Place{dir: filepath.Join(p.dir, name)}.Read()
 		if errors.Is(err, ErrNone) {
 			continue
 		}

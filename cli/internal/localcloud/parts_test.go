@@ -268,7 +268,9 @@ func TestSpaceOfTheCache(t *testing.T) {
 
 // TestPlacesBeside checks the places of clouds beside the user's, and the log of one that has ended.
 func TestPlacesBeside(t *testing.T) {
-	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	runtime := filepath.Join(t.TempDir(), "[") // no pattern
+	must.Do(t, os.Mkdir(runtime, 0o700))
+	t.Setenv("XDG_RUNTIME_DIR", runtime)
 	t.Setenv("TMPDIR", t.TempDir())
 	place, err := Find()
 	must.Do(t, err)

@@ -1,6 +1,8 @@
 package tracing
 
 import (
+	"encoding/json"
+	"math"
 	"strconv"
 	"time"
 
@@ -51,10 +53,10 @@ type (
 		Value value  `json:"value"`
 	}
 	value struct {
-		String *string  `json:"stringValue,omitempty"`
-		Bool   *bool    `json:"boolValue,omitempty"`
-		Int    string   `json:"intValue,omitempty"`
-		Double *float64 `json:"doubleValue,omitempty"`
+		String *string `json:"stringValue,omitempty"`
+		Bool   *bool   `json:"boolValue,omitempty"`
+		Int    string  `json:"intValue,omitempty"`
+		Double *double `json:"doubleValue,omitempty"`
 	}
 )
 
@@ -98,6 +100,24 @@ func newSpan(s sdktrace.ReadOnlySpan) span {
 	return one
 }
 
+// double is a number of the protocol. JSON has no form for three numbers, which are text, as in all
+// messages of Protocol Buffers (https://protobuf.dev/programming-guides/json).
+type double float64
+
+// MarshalJSON implements [json.Marshaler].
+func (d double) MarshalJSON() ([]byte, error) {
+	switch f := float64(d); {
+	case math.IsNaN(f):
+		return []byte(`"NaN"`), nil
+	case math.IsInf(f, 1):
+		return []byte(`"Infinity"`), nil
+	case math.IsInf(f, -1):
+		return []byte(`"-Infinity"`), nil
+	default:
+		return json.Marshal(f)
+	}
+}
+
 func nanoseconds(t time.Time) string { return strconv.FormatInt(t.UnixNano(), 10) }
 
 func keyValues(attributes []attribute.KeyValue) []keyValue {
@@ -110,7 +130,7 @@ func keyValues(attributes []attribute.KeyValue) []keyValue {
 		case attribute.INT64:
 			one.Value.Int = strconv.FormatInt(a.Value.AsInt64(), 10)
 		case attribute.FLOAT64:
-			one.Value.Double = new(a.Value.AsFloat64())
+			one.Value.Double = new(double(a.Value.AsFloat64()))
 		default: // lists, as text; there are none
 			one.Value.String = new(a.Value.String())
 		}

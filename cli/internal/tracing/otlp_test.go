@@ -1,6 +1,8 @@
 package tracing
 
 import (
+	"encoding/json"
+	"math"
 	"testing"
 	"time"
 
@@ -49,5 +51,16 @@ func TestDocument(t *testing.T) {
 	}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the document (-want +got):\n%s", diff)
+	}
+}
+
+// TestDoubles checks the JSON of numbers, also of those that JSON has no form for.
+func TestDoubles(t *testing.T) {
+	t.Parallel()
+	for want, f := range map[string]float64{"0": 0, "1.5": 1.5, `"NaN"`: math.NaN(), `"Infinity"`: math.Inf(1), `"-Infinity"`: math.Inf(-1)} {
+		got, err := json.Marshal(keyValues([]attribute.KeyValue{attribute.Float64("a", f)}))
+		if want := `[{"key":"a","value":{"doubleValue":` + want + `}}]`; err != nil || string(got) != want {
+			t.Errorf("%v: got %s and error %v, want %s", f, got, err, want)
+		}
 	}
 }

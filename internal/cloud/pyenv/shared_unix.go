@@ -49,7 +49,7 @@ func closeDirectory(cache, directory string, closed fs.FileMode, report *reporte
 	if owner(info) != os.Geteuid() || info.Mode().Perm()&closed == 0 {
 		return checkOwn(directory)
 	}
-	markers, err := filepath.Glob(filepath.Join(cache, "*", marker))
+	markers, err := findMarkers(cache, "*")
 	if err != nil {
 		return err
 	}

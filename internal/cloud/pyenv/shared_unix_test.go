@@ -204,7 +204,7 @@ func TestCloseDirectory(t *testing.T) {
 	}{
 		0o700: {0o077, 0o700, false}, 0o755: {0o022, 0o755, false}, 0o755 | fs.ModeSticky: {0o077, 0o700, false}, 0o775: {0o022, 0o755, true}, 0o777: {0o077, 0o700, true},
 	} {
-		cache := filepath.Join(t.TempDir(), "e2bctl", "python")
+		cache := filepath.Join(t.TempDir(), "[", "python") // no pattern
 		must.Do(t, os.MkdirAll(filepath.Join(cache, "environment"), 0o755))
 		name := filepath.Join(cache, "environment", marker)
 		must.Do(t, os.WriteFile(name, nil, 0o644))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -58,13 +59,22 @@ func findVenv(ctx context.Context, c choice) (*Env, error) {
 	return env, nil
 }
 
+// findMarkers returns the markers of the complete environments in cache whose names match a pattern.
+func findMarkers(cache, pattern string) ([]string, error) {
+	names, err := fs.Glob(os.DirFS(cache), pattern+"/"+marker)
+	for i, name := range names {
+		names[i] = filepath.Join(cache, name)
+	}
+	return names, err
+}
+
 // venvInterpreter returns the interpreter of the environment that findVenv returns.
 func venvInterpreter(ctx context.Context, c choice) (*interpreter, error) {
 	cache, err := cacheDirectory()
 	if err != nil {
 		return nil, nil //nolint:nilerr // without a cache there is no environment in it
 	}
-	markers, err := filepath.Glob(filepath.Join(cache, c.digest()+"-*", marker))
+	markers, err := findMarkers(cache, c.digest()+"-*")
 	if err != nil {
 		return nil, fmt.Errorf("python: look for the environment in %s: %w", cache, err)
 	}

@@ -136,7 +136,12 @@ func (m *mender) apply(ctx context.Context, p profile, source string, made *undo
 	}
 	file := m.at(p.path())
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
-		*made = append(*made, func() error { return os.Remove(file) })
+		*made = append(*made, func() error {
+			if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) { // it could not even be created
+				return err
+			}
+			return nil
+		})
 		if err := os.WriteFile(file, []byte(p.Text), 0o644); err != nil { //nolint:gosec // every user may read profiles
 			return err
 		}

@@ -136,7 +136,7 @@ func (s trustStore) file(domain string) string {
 
 // add copies the authorities in dir to the store, and returns the paths of the copies.
 func (s trustStore) add(dir string) (files []string, err error) {
-	authorities, err := filepath.Glob(filepath.Join(dir, "*", "ca.pem"))
+	authorities, err := fs.Glob(os.DirFS(dir), "*/ca.pem")
 	if err == nil && len(authorities) == 0 {
 		err = errors.New("there is no certificate authority yet; e2bctl local up makes it")
 	}
@@ -144,7 +144,8 @@ func (s trustStore) add(dir string) (files []string, err error) {
 		return nil, err
 	}
 	var commands []string
-	for _, from := range authorities {
+	for _, name := range authorities {
+		from := filepath.Join(dir, name)
 		domain := filepath.Base(filepath.Dir(from))
 		to := s.file(domain)
 		text, failed := os.ReadFile(from)
@@ -167,11 +168,14 @@ func (s trustStore) add(dir string) (files []string, err error) {
 // remove removes all authorities of this user from the store, and returns the paths of the removed
 // files. It also removes the authorities of clouds that no longer exist.
 func (s trustStore) remove(string) (files []string, err error) {
-	if files, err = filepath.Glob(s.file("*")); err != nil {
+	names, err := fs.Glob(os.DirFS(s.dir), filepath.Base(s.file("*")))
+	if err != nil {
 		return nil, err
 	}
 	var commands []string
-	for _, file := range files {
+	for _, name := range names {
+		file := filepath.Join(s.dir, name)
+		files = append(files, file)
 		err = errors.Join(err, os.Remove(file))
 		commands = append(commands, "sudo rm "+shell.Quote(file))
 	}

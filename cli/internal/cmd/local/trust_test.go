@@ -22,7 +22,7 @@ import (
 // authorities makes a directory with authorities of two domains.
 func authorities(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "[") // no pattern
 	for _, domain := range []string{"localhost", "cloud.test"} {
 		must.Do(t, os.MkdirAll(filepath.Join(dir, domain), 0o700))
 		authority, err := localtls.New(domain)
@@ -36,15 +36,21 @@ func authorities(t *testing.T) string {
 
 func TestTrust(t *testing.T) {
 	t.Parallel()
-	kept, updated := t.TempDir(), filepath.Join(t.TempDir(), "updated")
+	kept, updated := filepath.Join(t.TempDir(), "["), filepath.Join(t.TempDir(), "updated")
+	must.Do(t, os.Mkdir(kept, 0o700))
 	var said strings.Builder
 	opts := &trustOptions{
 		IO: &cmdutil.IOStreams{Err: &said}, Dir: authorities(t),
 		Stores: []trustStore{{filepath.Join(t.TempDir(), "absent"), ".crt", []string{"touch"}}, {kept, ".crt", []string{"touch", updated}}},
 	}
 	files := func() []string {
-		found, _ := filepath.Glob(filepath.Join(kept, "e2bctl-*-*.crt"))
-		return found
+		t.Helper()
+		names, err := fs.Glob(os.DirFS(kept), "e2bctl-*-*.crt")
+		must.Do(t, err)
+		for i, name := range names {
+			names[i] = filepath.Join(kept, name)
+		}
+		return names
 	}
 	for range 2 { // the second time changes nothing
 		must.Do(t, trustRun(t.Context(), opts))
