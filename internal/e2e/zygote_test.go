@@ -205,12 +205,13 @@ func aheadCloud(t *testing.T) *sandboxtest.Cloud {
 	return warmed(t, &forkingCloud)
 }
 
-// createAhead returns a sandbox with a kernel that waits, and the kernel's number.
+// createAhead returns a sandbox with a kernel that waits, and the kernel's process id. The process that
+// forks the kernel has the same arguments, but is not a child of the sandbox's first process.
 func createAhead(t *testing.T, cloud *sandboxtest.Cloud, options ...sandbox.CreateOption) (sb *sandbox.Sandbox, pid string) {
 	t.Helper()
 	patience.Until(t, "a sandbox has a kernel before code is run", func() bool {
 		sb = cloud.Create(t, options...)
-		pids := strings.Fields(sandboxtest.Run(t, sb, "pgrep -f -- '[-]-zygote' || true"))
+		pids := strings.Fields(sandboxtest.Run(t, sb, "pgrep -P 1 -f -- '[-]-zygote' || true"))
 		if len(pids) == 1 {
 			pid = pids[0]
 			return true

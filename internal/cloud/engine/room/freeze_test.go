@@ -92,10 +92,15 @@ func timeUsed(t testing.TB, s *Sandbox) (used time.Duration) {
 }
 
 // isStill checks that no process runs: in a tenth of a second in which this process is busy,
-// frozen processes use no time.
+// frozen processes use no time. A group is frozen a moment before its last process leaves the
+// processor, and that moment can complete a tick of the clock: a single tick is measured again.
 func isStill(t *testing.T, s *Sandbox) {
 	t.Helper()
-	if used := usedSoon(t, s); used != 0 {
+	used := usedSoon(t, s)
+	if used == 10*time.Millisecond {
+		used = usedSoon(t, s)
+	}
+	if used != 0 {
 		t.Fatalf("frozen processes used %v, want none", used)
 	}
 }
