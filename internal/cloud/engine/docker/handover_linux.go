@@ -182,12 +182,14 @@ func removeUnmounted(path string) error {
 
 // sweepHandovers removes the handovers of killed servers.
 func sweepHandovers() error {
-	found, err := filepath.Glob(filepath.Join(os.TempDir(), handoverPrefix+"*"))
+	temporary := os.TempDir()
+	names, err := fs.Glob(os.DirFS(temporary), handoverPrefix+"*")
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, dir := range found {
+	for _, name := range names {
+		dir := filepath.Join(temporary, name)
 		lock, err := lockHandover(dir)
 		if lock != nil {
 			err = errors.Join(removeHandover(dir), lock.Close())

@@ -4,6 +4,7 @@ package docker_test
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,7 +134,8 @@ func ownTemporary(t *testing.T) string {
 	t.Helper()
 	dockertest.Shared(t) // before TMPDIR is set: shared files do not belong there
 	dockertest.Program(t)
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "[") // no pattern
+	must.Do(t, os.Mkdir(dir, 0o700))
 	t.Setenv("TMPDIR", dir)
 	return dir
 }
@@ -142,7 +144,10 @@ func ownTemporary(t *testing.T) string {
 // temporary files, but for those that are in use.
 func wantNoHandover(t *testing.T, temporary string, used ...string) {
 	t.Helper()
-	left, err := filepath.Glob(filepath.Join(temporary, "e2bctl-mounts-*"))
+	left, err := fs.Glob(os.DirFS(temporary), "e2bctl-mounts-*")
+	for i, name := range left {
+		left[i] = filepath.Join(temporary, name)
+	}
 	if err != nil || !slices.Equal(left, used) {
 		t.Errorf("got %v, %v, want %v", left, err, used)
 	}

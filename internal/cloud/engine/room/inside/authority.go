@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -24,8 +25,15 @@ var systemBundles = []string{
 	"/etc/ca-certificates/extracted/tls-ca-bundle.pem",  // Arch
 }
 
-// certifiBundles are the certificate files of Python packages, below a directory of packages.
-var certifiBundles = []string{"certifi/cacert.pem", "pip/_vendor/certifi/cacert.pem"}
+// certifiBundles are patterns of the certificate files of Python packages, below a prefix of an
+// installation.
+var certifiBundles = []string{
+	"lib/python3*/site-packages/certifi/cacert.pem", "lib/python3*/site-packages/pip/_vendor/certifi/cacert.pem",
+	"lib/python3*/dist-packages/certifi/cacert.pem", "lib/python3*/dist-packages/pip/_vendor/certifi/cacert.pem",
+}
+
+// noPattern makes a path a pattern that matches this path alone.
+var noPattern = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
 // maxBundle bounds the bytes of a file of certificates.
 const maxBundle = 16 << 20
@@ -70,16 +78,10 @@ func showAuthority(certificate []byte, trees []string) error {
 
 // pythonBundles returns the certificate files of Python packages in directories of the sandbox.
 func pythonBundles(trees []string) (found []string) {
-	places := []string{"/usr/lib/python3/dist-packages"}
 	for _, prefix := range append([]string{"/usr", "/usr/local", guest.UserHome + "/.local", guest.RootHome + "/.local"}, trees...) {
-		places = append(places, prefix+"/lib/python3*/site-packages", prefix+"/lib/python3*/dist-packages")
-	}
-	for _, place := range places {
-		for _, name := range certifiBundles {
-			paths, err := filepath.Glob(filepath.Join(place, name))
-			if err == nil { // otherwise the name of a tree has brackets
-				found = append(found, paths...)
-			}
+		for _, pattern := range certifiBundles {
+			paths, _ := filepath.Glob(filepath.Join(noPattern.Replace(prefix), pattern)) // the pattern is well-formed
+			found = append(found, paths...)
 		}
 	}
 	return found
