@@ -114,6 +114,18 @@ for name in sorted(reachable.difference(allowed)):
     for code in "lambda x: x.%s", "getattr(1, '%s')", "setattr(1, '%s', 1)", "delattr(1, '%s')":
         check(code % name, "dunder " + name)
 
+# Suggestions.
+for name, want in (
+    ("__class__", "Use type(x) or isinstance(x, T)"), ("__dict__", "Name the attributes that you need"),
+    ("__traceback__", "Use str(error) and type(error)"), ("__globals__", "Use operators, built-in functions and public methods"),
+):
+    try:
+        guard._Guard({"allow": [], "deny": [], "named": [], "functions": [], "processes": False, "network": False, "turns": 9, "operations": 9}, {}).visit(ast.parse("x." + name))
+        print("%s is allowed" % name)
+    except guard.GuardViolation as violation:
+        if violation.suggestion != want:
+            print("%s: the suggestion is %r, want %r" % (name, violation.suggestion, want))
+
 # A class whose namespace answers to any name does not see the functions that rewritten code calls.
 check("""
 got = []
