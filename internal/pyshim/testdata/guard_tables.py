@@ -114,6 +114,11 @@ for name in sorted(reachable.difference(allowed)):
     for code in "lambda x: x.%s", "getattr(1, '%s')", "setattr(1, '%s', 1)", "delattr(1, '%s')":
         check(code % name, "dunder " + name)
 
+# The name of a module is no name of a variable, nor an attribute.
+check("from __future__ import annotations", "")
+check("from get_ipython import x", "import get_ipython")
+check("from gi_frame import x", "import gi_frame")
+
 # Suggestions.
 for name, want in (
     ("__class__", "Use type(x) or isinstance(x, T)"), ("__dict__", "Name the attributes that you need"),
