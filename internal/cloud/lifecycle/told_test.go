@@ -16,7 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestEventsOfALife checks the events of a sandbox whose lifetime changes and that is killed.
+// TestEventsOfALife checks the events of a sandbox whose lifetime and network change and that is killed.
 func TestEventsOfALife(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -25,10 +25,12 @@ func TestEventsOfALife(t *testing.T) {
 		began := time.Now().UTC()
 		must.Do(t, s.SetLifetime(id, 2*time.Hour))
 		must.Do(t, s.Extend(id, 3*time.Hour)) // clients do this every few seconds
+		must.Do(t, s.SetEgress(id, lifecycle.Network{}, nil))
 		must.Do(t, s.Kill(id))
 		got, _ := s.Events().Latest(func(*lifecycle.Event) bool { return true }, 0, 9, true)
 		want := []lifecycle.Event{
 			{Type: lifecycle.EventCreated}, {Type: lifecycle.EventUpdated, Message: "lifetime", EndAt: began.Add(2 * time.Hour)},
+			{Type: lifecycle.EventUpdated, Message: "network"},
 			{Type: lifecycle.EventKilled, Reason: lifecycle.Killed, Message: "it was killed by request"},
 		}
 		for i := range want {

@@ -56,8 +56,9 @@ func TestNetworksByTheirEdges(t *testing.T) {
 		{"feff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "ff00::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "", ruleMulticast, rulePrivate, open},
 		{"64:ff9b:0:ffff:ffff:ffff:ffff:ffff", "64:ff9b:1:1::", "64:ff9b:1:ffff:ffff:ffff:ffff:ffff", "64:ff9b:2::", rulePrivate, open, open},
 
-		// Networks whose addresses stand for an IPv4 address, here for one of loopback.
+		// Networks whose addresses stand for an IPv4 address, here for one that is never reachable.
 		{"", "::7f00:0", "::7fff:ffff", "::1:7f00:0", ruleLoopback, open, open},
+		{"::a9fd:ffff", "::a9fe:0", "::a9fe:ffff", "::a9ff:0", ruleLinkLocal, open, open},
 		{"64:ff9a:ffff:ffff:ffff:ffff:7f00:0", "64:ff9b::7f00:0", "64:ff9b::7fff:ffff", "64:ff9b::1:7f00:0", ruleLoopback, open, open},
 		{"64:ff9b:0:ffff:ffff:ffff:7f00:0", "64:ff9b:1::7f00:0", "64:ff9b:1::7fff:ffff", "64:ff9b:1:0:0:1:7f00:0", ruleLoopback, open, rulePrivate},
 		{"::fffe:ffff:7f00:0", "::ffff:0:7f00:0", "::ffff:0:7fff:ffff", "::ffff:1:7f00:0", ruleLoopback, open, open},
