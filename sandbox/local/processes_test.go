@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
@@ -106,7 +107,10 @@ func copySelf(t *testing.T) string {
 	name := filepath.Join(dir, "program")
 	data, err := os.ReadFile("/proc/self/exe")
 	must.Do(t, err)
-	must.Do(t, os.WriteFile(name, data, 0o755))
+	syscall.ForkLock.RLock() // a child that has the file open for writing keeps it from being executed
+	err = os.WriteFile(name, data, 0o755)
+	syscall.ForkLock.RUnlock()
+	must.Do(t, err)
 	must.Do(t, os.Chmod(dir, 0o755))
 	return name
 }
