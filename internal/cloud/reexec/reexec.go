@@ -92,7 +92,6 @@ func serve(ctx context.Context, g *inside.Guest) error {
 		return err
 	}
 	others := &relay{guest: g, ended: ended}
-	daemon.Resize(config.MemoryBytes, config.CPUs)
 	if err := others.listen(config.CloudPort); err != nil {
 		return err
 	}
