@@ -174,6 +174,10 @@ func TestRuleBounds(t *testing.T) {
 			}
 		}
 	}
+	_, err := ParseRules(true, nil, addresses(1002))
+	if rule, ok := errors.AsType[*RuleError](err); !ok || rule.Entry != addresses(1002)[1000] {
+		t.Errorf("got %v, want the first entry that is too many", err)
+	}
 }
 
 // TestNetworksAreMasked checks that a network is the same whichever of its addresses names it: a

@@ -382,6 +382,12 @@ func TestRuleEntries(t *testing.T) {
 			t.Errorf("%+v: got %v", tt, err)
 		}
 	}
+	mapped := mustRules(t, true, "::ffff:192.0.2.1", allTraffic)
+	for text, want := range map[string]bool{"192.0.2.1": true, "192.0.2.2": false} {
+		if got := mapped.allows(netip.MustParseAddr(text)); got != want {
+			t.Errorf("::ffff:192.0.2.1 allows %s: %v, want %v", text, got, want)
+		}
+	}
 	r := mustRules(t, true, "09az-_.test *.wild.test", allTraffic)
 	for name, want := range map[string]bool{"09az-_.test": true, "a.wild.test": true, ".wild.test": false, "wild.test": false} {
 		if r.named(name) != want {
