@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -184,8 +185,8 @@ func (s *fakeSandbox) Close() error {
 
 // fakeProcesses runs a few commands, and ignores all others. print writes its words as a line, part
 // without an end of line, and warn to standard error. who writes its user and directory. fail
-// fails, exit fails without output, and third fails until its third run. refuse is not started, and flood
-// writes much output. sleep never ends, block waits for the test, and die ends the sandbox.
+// fails, exit fails without output, third fails until its third run, and after fails until the command of its
+// words has run. refuse is not started, and flood writes much output. sleep never ends, block waits for the test, and die ends the sandbox.
 type fakeProcesses struct {
 	processconnect.UnimplementedProcessHandler
 	world   *world
@@ -203,6 +204,8 @@ func (p *fakeProcesses) Start(ctx context.Context, r *connect.Request[process.St
 			runs++
 		}
 	}
+	verb, words, _ := strings.Cut(line, " ")
+	early := !slices.Contains(p.world.ran, words)
 	p.world.mu.Unlock()
 	send := func(e *process.ProcessEvent) { _ = stream.Send(&process.StartResponse{Event: e}) }
 	data := func(stdout, stderr string) {
@@ -214,7 +217,6 @@ func (p *fakeProcesses) Start(ctx context.Context, r *connect.Request[process.St
 	}
 	send(&process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: 1}}})
 	end := &process.ProcessEvent_EndEvent{Exited: true}
-	verb, words, _ := strings.Cut(line, " ")
 	switch verb {
 	case "print":
 		data(words+"\n", "")
@@ -232,6 +234,10 @@ func (p *fakeProcesses) Start(ctx context.Context, r *connect.Request[process.St
 		end.ExitCode = 4
 	case "third":
 		if runs < 3 {
+			end.ExitCode = 1
+		}
+	case "after":
+		if early {
 			end.ExitCode = 1
 		}
 	case "refuse":
