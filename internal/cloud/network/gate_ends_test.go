@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestLateConnectionEndsWithClient checks that the connection for a request ends with the client,
@@ -96,4 +97,29 @@ func TestGateForgets(t *testing.T) {
 	if n := ctx.by.Load() - before; n != 0 {
 		t.Errorf("%d things wait for the end of the gate after its connection, want none", n)
 	}
+}
+
+// TestGateEndsWhileItDials checks that a connection of a gate that is being made ends with the gate.
+func TestGateEndsWhileItDials(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &Dialer{Resolver: world}
+		recording(t, d)
+		dialling := make(chan struct{})
+		connectBy(t, d, func(ctx context.Context, _ *net.Dialer, _ string) (net.Conn, error) {
+			close(dialling)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		ended, end := context.WithCancel(t.Context())
+		g := &gate{egress: &Egress{Dialer: d, Denials: &Denials{}}, ctx: ended}
+		result := make(chan error, 1)
+		go func() {
+			_, err := g.proxy(true).Transport.(*http.Transport).DialContext(t.Context(), "tcp", "public.test:80")
+			result <- err
+		}()
+		patience.Receive(t, "the gate to dial", dialling)
+		end()
+		must.Is(t, patience.Receive(t, "the end of the dial", result), context.Canceled)
+	})
 }
