@@ -3,7 +3,9 @@ package network
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -122,4 +124,22 @@ func TestGateEndsWhileItDials(t *testing.T) {
 		end()
 		must.Is(t, patience.Receive(t, "the end of the dial", result), context.Canceled)
 	})
+}
+
+// TestConnectionEndsWithoutClient checks that a connection is closed if its client has gone before the
+// first message is passed on.
+func TestConnectionEndsWithoutClient(t *testing.T) {
+	t.Parallel()
+	for _, port := range []uint16{portHTTP, portHTTPS} {
+		client, inside := net.Pipe()
+		_, _ = client.Close(), inside.Close()
+		near, far := net.Pipe()
+		outside := &failing{Conn: near}
+		e := &Egress{Dialer: &Dialer{}, Denials: &Denials{}}
+		conn, err := e.carry(t.Context(), inside, outside, "public.test", &said{port: port})
+		if conn != nil || !errors.Is(err, io.ErrClosedPipe) || !outside.closed.Load() {
+			t.Errorf("port %d: got connection %v and error %v, closed: %v", port, conn, err, outside.closed.Load())
+		}
+		_ = far.Close()
+	}
 }
