@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -62,6 +63,34 @@ func TestPortsAndTokens(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestStartsLeave checks that a request that starts a process has left its place when it is answered, and
+// also when it fails.
+func TestStartsLeave(t *testing.T) {
+	t.Parallel()
+	rt := New(Options{})
+	rt.pauses = nil
+	say := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "started") }
+	rt.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{protocol.PortEnvd: say})})
+	rt.Add(Sandbox{ID: otherID, Dial: serve(t, nil)})
+	t.Cleanup(func() { rt.Remove(id); rt.Remove(otherID) })
+	for sandbox, want := range map[string]int{id: 200, otherID: 502} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost"+startPath, nil)
+		for name, value := range by(sandbox, "49983") {
+			r.Header.Set(name, value)
+		}
+		if rt.ServeHTTP(w, r); w.Code != want {
+			t.Errorf("got %d, want %d", w.Code, want)
+		}
+		if places, all := rt.proxy.Transport.(roundTripper).starts.places, int64(startsPerProcessor*runtime.GOMAXPROCS(0)); !places.TryAcquire(all) {
+			t.Errorf("after the answer %d, not all places are free", want)
+		} else {
+			places.Release(all)
+		}
+	}
+	settled(t, rt)
 }
 
 // TestPublicPorts checks which ports of a sandbox with public ports require a token, and which
