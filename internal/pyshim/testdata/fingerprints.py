@@ -148,4 +148,14 @@ space["x"] = 3  # as the host knows it
 third = value(state.changes(1 << 28))["token"]
 if changed() or value(state.acknowledge(third))["token"] != third:
     print("nothing changed, and it is told: %s" % changed())
+
+# Values of Python's own types have a mark, which is one of their content and not of their parts' identity.
+for own in "a", b"a", bytearray(b"a"), [1], (1,), {1: 2}, {1}, frozenset((1,)):
+    part = ["part"]
+    if state._mark(own) is None:
+        print("%r has no mark" % (own,))
+    if state._mark([own, part, part]) != state._mark([copy.deepcopy(own), ["part"], ["part"]]):
+        print("%r and equal parts have another mark than their copies" % (own,))
+if state._mark(Point()) is not None:
+    print("an object of another type has a mark")
 print("done")
